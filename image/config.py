@@ -1,0 +1,74 @@
+"""Everything that determines the result of an image run; one flag of image.main for each field."""
+
+import dataclasses
+
+from augmentation.randaugment import AUGMENTATIONS
+from image.models import MODELS
+from utils import settings
+from utils.objective import TSA_SCHEDULES
+from utils.settings import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    # Data, as image.preprocess wrote it
+    task_name: str = setting("cifar10", "Data set: cifar10, svhn or digits.")
+    data_dir: str = setting("data/cifar10", "Folder with the records of image.preprocess.", resumable=True)
+    sup_size: int = setting(4000, "Number of labelled examples.", minimum=1)
+    use_equal_split: bool = setting(False, "Labelled examples were drawn in equal numbers from each class.")
+    label_seed: int = setting(-1, "Seed of the draw of labelled examples; -1 is the original release's.", minimum=-1)
+    dev_size: int = setting(0, "How many labelled examples are held out to choose the best checkpoint.", minimum=0)
+    aug: str = setting("randaugment", "Augmentation of the unlabelled examples.", tuple(AUGMENTATIONS))
+    aug_copy: int = setting(10, "Number of augmented copies of the unlabelled data to read.", minimum=1)
+    sup_aug: str = setting(
+        "crop_flip", "Augmentation of the labelled examples; other than crop_flip needs copies.", tuple(AUGMENTATIONS)
+    )
+    shuffle_buffer: int = setting(100_000, "Records held in memory for shuffling.", minimum=1)
+
+    # Objective
+    unsup_ratio: int = setting(7, "Unlabelled examples per labelled one in a batch; 0 trains without them.", minimum=0)
+    tsa: str = setting("", "Training signal annealing: schedule of the threshold, '' for none.", ("", *TSA_SCHEDULES))
+    uda_softmax_temp: float = setting(0.4, "Temperature τ that sharpens the target; -1 for none.")
+    uda_confidence_thresh: float = setting(0.8, "Confidence β an unlabelled example must exceed; -1 for none.")
+    unsup_coeff: float = setting(1.0, "Weight λ of the consistency loss.", minimum=0)
+    ent_min_coeff: float = setting(0.0, "Weight of the entropy of predictions on unlabelled examples.", minimum=0)
+
+    # Network
+    model_name: str = setting("wrn", "Network.", tuple(MODELS))
+    wrn_depth: int = setting(28, "Wide ResNet: number of layers, 6n + 4.")
+    wrn_size: int = setting(32, "Wide ResNet: filters of the first group, 16 times the widening factor.", minimum=1)
+    wrn_stem_stride: int = setting(1, "Wide ResNet: stride of the first convolution; 2 for small machines.", (1, 2))
+    sync_batch_norm: bool = setting(False, "Batch-norm statistics over all replicas instead of each one's own.")
+
+    # Optimisation
+    train_batch_size: int = setting(64, "Labelled examples per step, over all replicas.", minimum=1)
+    train_steps: int = setting(500_000, "Number of updates.", minimum=1)
+    learning_rate: float = setting(0.03, "Peak learning rate.", minimum=0)
+    warmup_steps: int = setting(0, "Steps of linear warm-up.", minimum=0)
+    weight_decay_rate: float = setting(5e-4, "L2 coefficient on all trainable weights.", minimum=0)
+    ema_decay: float = setting(
+        0.9999, "Decay of the averaged weights used in evaluation; 0 for none. Runs of few steps need 0.99.", minimum=0
+    )
+    seed: int = setting(0, "Seed of initial weights, data order and crops.", minimum=0)
+    jit_compile: bool = setting(False, "Compile the step with XLA (one device; a TPU always does).")
+
+    # Course of the run
+    eval_batch_size: int = setting(256, "Examples per evaluation step.", minimum=1, resumable=True)
+    save_steps: int = setting(10_000, "Steps between checkpoints, and evaluations on the development split.", minimum=1)
+    max_save: int = setting(10, "Number of checkpoints kept.", minimum=1, resumable=True)
+    log_steps: int = setting(1000, "Steps between lines of metrics.", minimum=1, resumable=True)
+    eval_steps: int = setting(
+        0, "Steps between evaluations on the test set, for the curve only; 0 for none.", minimum=0, resumable=True
+    )
+    iterations: int = setting(
+        10, "Most steps in one call of the device; lowered to divide the other step counts.", minimum=1, resumable=True
+    )
+
+    def __post_init__(self):
+        settings.check(self)
+        if self.dev_size >= self.sup_size:
+            raise ValueError(f"dev_size={self.dev_size} leaves nothing of sup_size={self.sup_size} to train on.")
+        if not self.ema_decay < 1:
+            raise ValueError(f"ema_decay={self.ema_decay}: expected less than 1.")
+        if self.warmup_steps >= self.train_steps:
+            raise ValueError(f"warmup_steps={self.warmup_steps}: expected fewer than train_steps={self.train_steps}.")

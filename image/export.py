@@ -1,0 +1,111 @@
+"""A trained network as a SavedModel that takes raw uint8 images, and its use on images from files.
+
+model = load("runs/cifar10/export")
+probabilities = predict_proba(model, images)     # uint8 [n, size, size, 3]
+"""
+
+import collections
+import csv
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from image import record_format
+from utils import run_dir
+
+Exported = collections.namedtuple("Exported", "facts predict_proba")
+IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
+
+
+def export(model, facts, export_dir):
+    """Writes the evaluation network with its normalisation, and dataset.json beside it."""
+    network = model.evaluation_network
+    shape = [None, facts.image_size, facts.image_size, 3]
+
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.uint8, name="images")])
+    def serve(images):
+        opaque = tf.pad(images, [[0, 0], [0, 0], [0, 0], [0, 1]], constant_values=255)
+        probabilities = tf.nn.softmax(network(opaque, training=False))
+        return {"probabilities": probabilities, "label": tf.argmax(probabilities, axis=-1)}
+
+    module = tf.Module()
+    module.network, module.serve = network, serve
+    tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
+    run_dir.write_json(os.path.join(export_dir, "dataset.json"), dataclasses.asdict(facts))
+
+
+def load(export_dir):
+    """Loads what `export` wrote.
+
+    Returns:
+      Exported: facts, and predict_proba from uint8 images to a float32 array of class probabilities.
+    """
+    if not tf.io.gfile.exists(os.path.join(export_dir, "saved_model.pb")):
+        raise ValueError(f"{export_dir} holds no exported model: train first, with --do_train.")
+    facts = record_format.read_facts(export_dir)
+    serve = tf.saved_model.load(export_dir).signatures["serving_default"]
+
+    def predict_proba(images, batch_size=256):
+        check_images(images, facts.image_size)
+        parts = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
+        outputs = [serve(images=tf.constant(part))["probabilities"].numpy() for part in parts]
+        return np.concatenate(outputs) if outputs else np.zeros([0, facts.num_classes], np.float32)
+
+    return Exported(facts, predict_proba)
+
+
+def check_images(images, image_size=None):
+    """Raises ValueError unless `images` is uint8 [n, size, size, 3]."""
+    shape, dtype = np.shape(images), getattr(images, "dtype", type(images).__name__)
+    if dtype != np.uint8 or len(shape) != 4 or shape[1] != shape[2] or shape[3] != 3:
+        raise ValueError(
+            f"images have shape={shape} and dtype={dtype}: expected a uint8 array [number, size, size, 3] with values "
+            "from 0 to 255. Grey images: np.repeat(images[..., None], 3, axis=-1)."
+        )
+    if image_size and shape[1] != image_size:
+        raise ValueError(f"images are {shape[1]} pixels wide: the model was trained on {image_size}. Resize them.")
+
+
+def read_images(path, image_size):
+    """Reads a .npy file of images, one image file, or all image files below a folder, resized to `image_size`.
+
+    Returns:
+      (names, images uint8 [n, image_size, image_size, 3]).
+    """
+    if path.endswith(".npy"):
+        images = np.load(path, allow_pickle=False)
+        return [str(number) for number in range(len(images))], images
+    paths = (
+        [path]
+        if os.path.isfile(path)
+        else sorted(
+            os.path.join(folder, name)
+            for folder, _, names in os.walk(path)
+            for name in names
+            if name.lower().endswith(IMAGE_ENDINGS)
+        )
+    )
+    if not paths:
+        raise ValueError(f"{path}: found no image files ({', '.join(IMAGE_ENDINGS)}) and no .npy file there.")
+    return paths, np.stack([_read_image(name, image_size) for name in paths])
+
+
+def _read_image(path, image_size):
+    try:
+        with Image.open(path) as image:
+            return np.asarray(image.convert("RGB").resize([image_size, image_size], Image.Resampling.BICUBIC))
+    except OSError as error:
+        raise ValueError(f"{path} cannot be read as an image ({error}): remove it or replace it.") from error
+
+
+def write_predictions(path, names, probabilities, class_names):
+    """Writes a CSV file: name, predicted class, its probability, then the probability of each class."""
+    with tf.io.gfile.GFile(path, "w") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["image", "class", "probability", *class_names])
+        for name, row in zip(names, probabilities):
+            best = int(np.argmax(row))
+            writer.writerow([name, class_names[best], f"{row[best]:.6f}", *(f"{value:.6f}" for value in row)])

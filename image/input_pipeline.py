@@ -1,0 +1,172 @@
+"""TFRecords → batches of {"sup", "label", "original", "augmented"}, as a function of seed and step alone.
+
+A training stream can be started at any step and gives the same batches from there on, so that a continued run equals an
+uninterrupted one.
+"""
+
+import collections
+import itertools
+import os
+
+import tensorflow as tf
+
+from augmentation import weak
+from image import record_format
+from utils import records
+
+Data = collections.namedtuple("Data", "facts sup unsup dev test")
+
+
+# ---- which records --------------------------------------------------------------------------------------------------
+
+
+def open_data(config):
+    """Finds and checks all records that a run needs, before its first step.
+
+    Returns:
+      Data: facts, and lists of records.RecordSet; `dev` and `test` are empty where there are none.
+    """
+    facts = record_format.read_facts(config.data_dir)
+    if facts.name != config.task_name:
+        raise ValueError(f"data_dir={config.data_dir} holds records of {facts.name}, not task_name={config.task_name}.")
+    sup_dir = record_format.sup_dir(
+        config.data_dir, config.sup_size, config.use_equal_split, config.label_seed, config.dev_size
+    )
+    sup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")]
+    if config.sup_aug != "crop_flip":
+        sup = _read_copies(config, sup_dir, config.sup_aug, "sup")
+    unsup = (
+        _read_copies(config, os.path.join(config.data_dir, "unsup"), config.aug, "unsup") if config.unsup_ratio else []
+    )
+    dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
+    test = [_read_set(config, os.path.join(config.data_dir, "test"), "sup")] if facts.test_size else []
+    return Data(facts, sup, unsup, dev, test)
+
+
+def _read_set(config, set_dir, data_type, **expected):
+    advice = (
+        f"Run `python -m image.preprocess --task_name={config.task_name} --data_type={data_type} "
+        f"--output_dir={config.data_dir}` with the same data flags as the training."
+    )
+    return records.read_set(set_dir, expected, advice)
+
+
+def _read_copies(config, parent_dir, augmentation, data_type):
+    directories = [record_format.copy_dir(parent_dir, augmentation, copy) for copy in range(config.aug_copy)]
+    written = list(itertools.takewhile(tf.io.gfile.exists, directories))
+    if len(written) < config.aug_copy:
+        raise ValueError(
+            f"aug_copy={config.aug_copy}, but {os.path.join(parent_dir, augmentation)} has {len(written)} copies. "
+            f"Write more with `python -m image.preprocess --data_type={data_type} --aug={augmentation} "
+            f"--aug_copy={config.aug_copy}`, or train with a smaller --aug_copy."
+        )
+    return [_read_set(config, directory, data_type, augmentation=augmentation) for directory in directories]
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def create_train_dataset(config, data, start_step=0):
+    """Global batches for the steps start_step, start_step + 1, …, without end."""
+    facts, padding = data.facts, data.facts.image_size // 8  # 4 pixels at 32 × 32
+
+    def augment_weakly(images, step, view):
+        # Each view has its own draw: the two views of an unlabelled image are cropped independently.
+        seed = [3 * config.seed + view, tf.cast(step, tf.int32)]
+        draw = weak.draw_crop_flip(seed, images.shape[0], padding, facts.flip)
+        return weak.crop_flip(images, *draw, padding)
+
+    def create_batch(step, sup_records, unsup_records=None):
+        sup_view = "original" if config.sup_aug == "crop_flip" else "augmented"
+        sup = record_format.parse(sup_records, facts.image_size, [sup_view, "label"])
+        batch = {"sup": augment_weakly(sup[sup_view], step, 0), "label": sup["label"]}
+        if unsup_records is not None:
+            unsup = record_format.parse(unsup_records, facts.image_size, ["original", "augmented"])
+            batch["original"] = augment_weakly(unsup["original"], step, 1)
+            batch["augmented"] = augment_weakly(unsup["augmented"], step, 2)
+        return batch
+
+    streams = [tf.data.Dataset.range(start_step, tf.int64.max)]
+    streams.append(
+        _record_batches(data.sup, config.train_batch_size, 2 * config.seed, start_step, config.shuffle_buffer)
+    )
+    if data.unsup:
+        batch_size = config.train_batch_size * config.unsup_ratio
+        streams.append(_record_batches(data.unsup, batch_size, 2 * config.seed + 1, start_step, config.shuffle_buffer))
+    return tf.data.Dataset.zip(tuple(streams)).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer):
+    """Batches of serialised records: pass after pass over all records, each in its own random order."""
+    paths = [path for record_set in record_sets for path in record_set.paths]
+    num_records = sum(record_set.num_examples for record_set in record_sets)
+    if num_records <= shuffle_buffer:
+        return _batches_from_memory(paths, num_records, batch_size, seed, start_step)
+    return _batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer)
+
+
+def _batches_from_memory(paths, num_records, batch_size, seed, start_step):
+    """All records fit in the shuffle buffer: keep them there and compute which one comes at which position."""
+    all_records = tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
+
+    def batch_of_step(step):
+        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+        passes = positions // num_records
+        seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
+        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it.
+        order = tf.raw_ops.RandomIndexShuffle(index=positions % num_records, seed=seeds, max_index=num_records - 1)
+        return tf.ensure_shape(tf.gather(all_records, order), [batch_size])
+
+    return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer):
+    """Streams files through a shuffle buffer; to start in mid-pass, what came before is read and passed over."""
+    first_pass, num_passed = divmod(start_step * batch_size, num_records)
+
+    def one_pass(number):
+        order = tf.random.experimental.stateless_shuffle(paths, [seed, tf.cast(number, tf.int32)])
+        files = tf.data.Dataset.from_tensor_slices(order)
+        stream = files.interleave(tf.data.TFRecordDataset, cycle_length=4, block_length=16)
+        return _shuffle(stream, shuffle_buffer, seed, number).skip(
+            tf.where(number == first_pass, tf.cast(num_passed, tf.int64), 0)
+        )
+
+    return tf.data.Dataset.range(first_pass, tf.int64.max).flat_map(one_pass).batch(batch_size, drop_remainder=True)
+
+
+def _shuffle(dataset, buffer_size, seed, number):
+    """Dataset.shuffle with a seed that is a tensor; the method does not take one when TensorFlow's own seed is 0."""
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=buffer_size,
+        seed=seed,
+        seed2=number + 1,  # two zeros would mean a random seed
+        reshuffle_each_iteration=False,
+        output_types=[tf.string],
+        output_shapes=[[]],
+    )
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def create_eval_dataset(record_sets, image_size, batch_size):
+    """Batches of fixed size in the order of the records; the last one is filled up with examples of weight 0."""
+    paths = [path for record_set in record_sets for path in record_set.paths]
+
+    def create_batch(serialized):
+        parsed = record_format.parse(serialized, image_size, ["original", "label"])
+        batch = {
+            "sup": parsed["original"],
+            "label": parsed["label"],
+            "weight": tf.ones_like(parsed["label"], tf.float32),
+        }
+        missing = batch_size - tf.shape(serialized)[0]
+        for key, value in batch.items():
+            padded = tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
+            batch[key] = tf.ensure_shape(padded, [batch_size, *value.shape[1:]])
+        return batch
+
+    return tf.data.TFRecordDataset(paths).batch(batch_size).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)

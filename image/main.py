@@ -1,0 +1,64 @@
+"""Trains, evaluates and applies image classifiers.
+
+python -m image.main --do_train --do_eval --task_name=cifar10 --data_dir=data/cifar10 --model_dir=runs/cifar10_4000
+python -m image.main --do_predict --model_dir=runs/cifar10_4000 --predict_input=photos/
+"""
+
+import os
+
+from absl import app, flags, logging
+
+from image import export
+from image.config import Config
+from image.train import train_and_evaluate
+from utils import distribution, settings
+
+FLAGS = flags.FLAGS
+
+
+def define_flags():
+    flags.DEFINE_bool("do_train", False, "Train, or continue the training in model_dir.")
+    flags.DEFINE_bool("do_eval", False, "Evaluate the chosen checkpoint on the test set and write result.json.")
+    flags.DEFINE_bool("do_predict", False, "Classify the images of --predict_input with the exported model.")
+    flags.DEFINE_string("model_dir", None, "Folder of the run: checkpoints, metrics, exported model.", required=True)
+    flags.DEFINE_enum("strategy", "auto", distribution.STRATEGIES, "How to use several devices.")
+    flags.DEFINE_string("tpu", "", "Name or address of the TPU, or local on a TPU VM.")
+    flags.DEFINE_string("predict_input", "", "For --do_predict: a folder of images, an image file or a .npy file.")
+    flags.DEFINE_string("predict_output", "", "For --do_predict: CSV file; default <model_dir>/predictions.csv.")
+    settings.define_flags(Config)
+
+
+def main(_):
+    logging.set_verbosity(logging.WARNING)  # TensorFlow's notes on saving models are not for users
+    if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
+        raise app.UsageError("Nothing to do: give --do_train, --do_eval or --do_predict.")
+    try:
+        if FLAGS.do_train or FLAGS.do_eval:
+            train()
+        if FLAGS.do_predict:
+            predict()
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def train():
+    config = settings.from_flags(Config)
+    strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
+    result = train_and_evaluate(config, FLAGS.model_dir, strategy, FLAGS.do_train, FLAGS.do_eval)
+    if result:
+        print(f"{config.task_name}: accuracy {result['accuracy']:.4f}, error rate {result['error_rate']:.4f}")
+
+
+def predict():
+    if not FLAGS.predict_input:
+        raise ValueError("--do_predict needs --predict_input: a folder of images, an image file or a .npy file.")
+    exported = export.load(os.path.join(FLAGS.model_dir, "export"))
+    names, images = export.read_images(FLAGS.predict_input, exported.facts.image_size)
+    path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
+    export.write_predictions(path, names, exported.predict_proba(images), exported.facts.class_names)
+    print(f"predictions for {len(names)} images are in {path}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

@@ -1,0 +1,217 @@
+"""Writes the records that image.main trains on: labelled subset, test set, augmented copies of all training images.
+
+    python -m image.preprocess --task_name=cifar10 --raw_data_dir=data/raw/cifar10 --output_dir=data/cifar10 \
+        --sup_size=4000 --aug_copy=100 --workers=8
+
+The records depend on the flags alone, not on the number of workers. A stopped run is taken up by the same command.
+"""
+
+import collections
+import multiprocessing
+import os
+
+import numpy as np
+from absl import app, flags
+from tqdm import tqdm
+
+from augmentation.randaugment import AUGMENTATIONS
+from image import datasets, record_format
+from utils import records
+
+FLAGS = flags.FLAGS
+SHARD_SIZE = 4096
+
+# A set of records to write: rows `indices` of arrays[split], in that order. `augmentation` is "" for plain records.
+SetPlan = collections.namedtuple("SetPlan", "set_dir split indices labelled augmentation random_key settings")
+# One shard of it: the unit of work, and of what a kill can lose.
+Job = collections.namedtuple("Job", "set_dir shard num_shards split indices labelled augmentation random_key")
+
+
+# ---- what is to be written ------------------------------------------------------------------------------------------
+
+
+def plan_labelled(output_dir, facts, labels, draw, augmentation, num_copies, seed):
+    """The labelled draw: training and development examples, and augmented copies of the training examples.
+
+    Args:
+      draw: dict with sup_size, use_equal_split, label_seed and dev_size.
+    """
+    chosen = datasets.choose_labelled(
+        labels,
+        draw["sup_size"],
+        facts.num_classes,
+        facts.label_order,
+        draw["use_equal_split"],
+        draw["label_seed"] if draw["label_seed"] >= 0 else None,
+    )
+    train, dev = datasets.split_dev(chosen, labels, facts.num_classes, draw["dev_size"], draw["use_equal_split"])
+    sup_dir = record_format.sup_dir(output_dir, **draw)
+    parts = {"train": train} | ({"dev": dev} if len(dev) else {})
+    for part, indices in parts.items():
+        # The chosen indices stand in info.json beside the records.
+        settings = {"split": "train", **draw, "indices": indices.tolist()}
+        yield SetPlan(os.path.join(sup_dir, part), "train", indices, True, "", (), settings)
+    yield from _plan_copies(sup_dir, "train", train, True, augmentation, num_copies, seed, draw)
+
+
+def plan_test(output_dir, num_examples):
+    settings = {"split": "test", "num_planned": num_examples}
+    yield SetPlan(os.path.join(output_dir, "test"), "test", np.arange(num_examples), True, "", (), settings)
+
+
+def plan_unlabelled(output_dir, num_examples, augmentation, num_copies, seed):
+    """Copies of all training images, the labelled ones included, as in the original release."""
+    unsup_dir, indices = os.path.join(output_dir, "unsup"), np.arange(num_examples)
+    yield from _plan_copies(unsup_dir, "unlabelled", indices, False, augmentation, num_copies, seed, {})
+
+
+def _plan_copies(parent_dir, split, indices, labelled, augmentation, num_copies, seed, draw):
+    for copy in range(num_copies):
+        # A fresh order for every copy, so that copies read side by side do not show the same image at once.
+        order = np.random.default_rng([seed, copy]).permutation(indices)
+        settings = {"split": split, **draw, "augmentation": augmentation, "copy": copy, "seed": seed}
+        settings["num_planned"] = len(indices)
+        set_dir = record_format.copy_dir(parent_dir, augmentation, copy)
+        yield SetPlan(set_dir, split, order, labelled, augmentation, (seed, copy), settings)
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+def split_into_jobs(plan):
+    num_shards = -(-len(plan.indices) // SHARD_SIZE)
+    for shard in range(num_shards):
+        indices = plan.indices[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
+        random_key = (*plan.random_key, shard)
+        yield Job(plan.set_dir, shard, num_shards, plan.split, indices, plan.labelled, plan.augmentation, random_key)
+
+
+def write_job(job, arrays):
+    """Writes one shard.
+
+    Args:
+      arrays: dict from split to (images uint8 [n, size, size, 3], labels [n]).
+    """
+    images, labels = arrays[job.split]
+
+    def examples():
+        originals = images[job.indices]
+        augmented = [None] * len(originals)
+        if job.augmentation:
+            augmented = AUGMENTATIONS[job.augmentation](originals, np.random.default_rng(job.random_key))
+        for row, index in enumerate(job.indices):
+            label = labels[index] if job.labelled else None
+            yield record_format.encode(originals[row], index, label, augmented[row])
+
+    records.write_shard(job.set_dir, job.shard, job.num_shards, examples)
+
+
+def write_sets(plans, read_arrays, facts, replicas=1, worker_id=0, workers=1):
+    """Writes all planned sets, or this replica's share of their shards.
+
+    Args:
+      read_arrays: a picklable function without arguments that returns the arrays for write_job; each process calls it.
+    """
+    common = {"task_name": facts.name, "image_size": facts.image_size, "num_classes": facts.num_classes}
+    plans = [plan for plan in plans if records.begin_set(plan.set_dir, common | plan.settings)]
+    jobs = [job for plan in plans for job in split_into_jobs(plan)][worker_id::replicas]
+    with tqdm(total=len(jobs), unit="shard", desc=f"writing {len(jobs)} shards", disable=not jobs) as progress:
+        if workers == 1:
+            arrays = read_arrays() if jobs else None
+            for job in jobs:
+                write_job(job, arrays)
+                progress.update()
+        else:
+            # Spawned, not forked: TensorFlow's threads do not survive a fork.
+            context = multiprocessing.get_context("spawn")
+            with context.Pool(min(workers, max(len(jobs), 1)), _start_process, (read_arrays,)) as pool:
+                for _ in pool.imap_unordered(_write_in_process, jobs):
+                    progress.update()
+    unfinished = [plan for plan in plans if not records.finish_set(plan.set_dir, -(-len(plan.indices) // SHARD_SIZE))]
+    if unfinished:
+        print(f"{len(unfinished)} sets wait for shards of other workers (replicas={replicas}).")
+
+
+_process_arrays = None
+
+
+def _start_process(read_arrays):
+    global _process_arrays
+    _process_arrays = read_arrays()
+
+
+def _write_in_process(job):
+    write_job(job, _process_arrays)
+
+
+# ---- from the command line ------------------------------------------------------------------------------------------
+
+
+class RawFiles(collections.namedtuple("RawFiles", "task_name raw_data_dir use_extra allow_partial")):
+    """Reads the raw files of a data set when called; small enough to be sent to other processes."""
+
+    def __call__(self):
+        read = [self.task_name, self.raw_data_dir]
+        arrays = {split: datasets.read_split(*read, split, self.allow_partial) for split in ("train", "test")}
+        if not self.use_extra:
+            return arrays | {"unlabelled": arrays["train"]}
+        parts = arrays["train"], datasets.read_split(*read, "extra", self.allow_partial)
+        return arrays | {"unlabelled": tuple(np.concatenate(part) for part in zip(*parts))}
+
+
+def define_flags():
+    flags.DEFINE_enum("task_name", "cifar10", sorted(datasets.DATASETS), "Data set.")
+    flags.DEFINE_string("raw_data_dir", "", "Folder with the official files; default data/raw/<task_name>.")
+    flags.DEFINE_string("output_dir", "", "Where the records go; default data/<task_name>.")
+    flags.DEFINE_enum(
+        "data_type", "all", ["all", "sup", "unsup"], "sup: labelled and test sets; unsup: copies; or both."
+    )
+    flags.DEFINE_integer("sup_size", 4000, "Number of labelled examples.", lower_bound=1)
+    flags.DEFINE_bool("use_equal_split", False, "Draw the labelled examples in equal numbers from each class.")
+    flags.DEFINE_integer("label_seed", -1, "Seed of the draw; -1 is the original release's.", lower_bound=-1)
+    flags.DEFINE_integer("dev_size", 0, "Labelled examples held out to choose the best checkpoint.", lower_bound=0)
+    flags.DEFINE_enum("aug", "randaugment", sorted(AUGMENTATIONS), "Augmentation of the unlabelled copies.")
+    flags.DEFINE_integer("aug_copy", 10, "Number of augmented copies; more can be added later.", lower_bound=1)
+    flags.DEFINE_enum(
+        "sup_aug", "crop_flip", sorted(AUGMENTATIONS), "Also write augmented copies of the labelled examples."
+    )
+    flags.DEFINE_bool("use_extra", False, "SVHN: add its extra split to the unlabelled data.")
+    flags.DEFINE_bool("allow_partial", False, "Take what there is when some of the official files are missing.")
+    flags.DEFINE_integer("seed", 0, "Seed of the augmentation.", lower_bound=0)
+    flags.DEFINE_integer("workers", os.cpu_count() or 1, "Processes on this machine.", lower_bound=1)
+    flags.DEFINE_integer("replicas", 1, "Number of machines that share the work.", lower_bound=1)
+    flags.DEFINE_integer("worker_id", 0, "Which of the replicas this is, from 0.", lower_bound=0)
+
+
+def main(_):
+    if FLAGS.worker_id >= FLAGS.replicas:
+        raise app.UsageError(f"worker_id={FLAGS.worker_id}: expected less than replicas={FLAGS.replicas}.")
+    try:
+        preprocess()
+    except ValueError as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+def preprocess():
+    output_dir = FLAGS.output_dir or os.path.join("data", FLAGS.task_name)
+    raw_data_dir = FLAGS.raw_data_dir or os.path.join("data", "raw", FLAGS.task_name)
+    read_arrays = RawFiles(FLAGS.task_name, raw_data_dir, FLAGS.use_extra, FLAGS.allow_partial)
+    arrays = read_arrays()
+    facts = datasets.DATASETS[FLAGS.task_name]
+    labels, num_test = arrays["train"][1], len(arrays["test"][1])
+    plans = []
+    if FLAGS.data_type != "unsup":
+        draw = {name: FLAGS[name].value for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
+        num_copies = FLAGS.aug_copy if FLAGS.sup_aug != "crop_flip" else 0
+        plans += plan_labelled(output_dir, facts, labels, draw, FLAGS.sup_aug, num_copies, FLAGS.seed)
+        plans += plan_test(output_dir, num_test)
+    if FLAGS.data_type != "sup":
+        plans += plan_unlabelled(output_dir, len(arrays["unlabelled"][0]), FLAGS.aug, FLAGS.aug_copy, FLAGS.seed)
+    record_format.write_facts(output_dir, facts)
+    write_sets(plans, read_arrays, facts, FLAGS.replicas, FLAGS.worker_id, FLAGS.workers)
+    print(f"records of {FLAGS.task_name} are in {output_dir}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)

@@ -1,0 +1,104 @@
+"""What an image record holds, and where each set of records lies in data_dir.
+
+    data_dir/
+      dataset.json                     size, classes, normalisation (image.datasets.Facts)
+      test/                            {"original", "label"}
+      sup-size_4000/train, dev/        {"original", "label"}
+      sup-size_4000/randaugment/copy-000/   {"original", "augmented", "alpha", "label"}
+      unsup/randaugment/copy-000/      {"original", "augmented", "alpha"}
+
+Images are bytes of size × size × 3; alpha is one bit per pixel, 0 where an augmentation left no picture. "index" is the
+image's position in the training (or test) data.
+"""
+
+import dataclasses
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from image.datasets import Facts
+from utils import records, run_dir
+
+
+def sup_dir(data_dir, sup_size, use_equal_split, label_seed, dev_size):
+    """Folder of one draw of labelled examples: the name tells how it was drawn."""
+    name = f"sup-size_{sup_size}"
+    name += "-equal" if use_equal_split else ""
+    name += f"-seed_{label_seed}" if label_seed >= 0 else ""
+    name += f"-dev_{dev_size}" if dev_size else ""
+    return os.path.join(data_dir, name)
+
+
+def copy_dir(parent_dir, augmentation, copy):
+    return os.path.join(parent_dir, augmentation, f"copy-{copy:03d}")
+
+
+def write_facts(data_dir, facts):
+    """Writes dataset.json, or checks that it describes the same data."""
+    path = os.path.join(data_dir, "dataset.json")
+    if not tf.io.gfile.exists(path):
+        tf.io.gfile.makedirs(data_dir)
+        run_dir.write_json(path, dataclasses.asdict(facts))
+    elif read_facts(data_dir) != facts:
+        raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --output_dir.")
+
+
+def read_facts(data_dir):
+    path = os.path.join(data_dir, "dataset.json")
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m image.preprocess`.")
+    values = run_dir.read_json(path)
+    return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+def encode(original, index, label=None, augmented=None):
+    """Serialises one record.
+
+    Args:
+      original: uint8 [size, size, 3].
+      augmented: uint8 [size, size, 4] with alpha 0 or 255, or None.
+    """
+    features = {"original": original.tobytes(), "index": index}
+    if label is not None:
+        features["label"] = label
+    if augmented is not None:
+        features["augmented"] = np.ascontiguousarray(augmented[..., :3]).tobytes()
+        features["alpha"] = np.packbits(augmented[..., 3] > 0).tobytes()
+    return records.encode_example(features)
+
+
+def parse(serialized, image_size, keys):
+    """Parses a batch of records.
+
+    Args:
+      keys: which of "original", "augmented", "label" and "index" are wanted.
+
+    Returns:
+      dict: images as uint8 RGBA [batch, size, size, 4], numbers as int64 [batch].
+    """
+    features = {key: tf.io.FixedLenFeature([], tf.string) for key in keys if key in ("original", "augmented")}
+    features |= {key: tf.io.FixedLenFeature([], tf.int64) for key in keys if key in ("label", "index")}
+    if "augmented" in keys:
+        features["alpha"] = tf.io.FixedLenFeature([], tf.string)
+    parsed = tf.io.parse_example(serialized, features)
+    shape = [serialized.shape[0] or -1, image_size, image_size]
+    if "augmented" in keys:
+        alpha = _unpack_bits(tf.io.decode_raw(parsed.pop("alpha"), tf.uint8), image_size**2)
+        parsed["augmented"] = _decode_rgba(parsed["augmented"], alpha, shape)
+    if "original" in keys:
+        alpha = tf.fill([tf.shape(serialized)[0], image_size**2], tf.constant(255, tf.uint8))
+        parsed["original"] = _decode_rgba(parsed["original"], alpha, shape)
+    return parsed
+
+
+def _decode_rgba(encoded, alpha, shape):
+    colors = tf.reshape(tf.io.decode_raw(encoded, tf.uint8), [*shape, 3])
+    return tf.concat([colors, tf.reshape(alpha, [*shape, 1])], axis=-1)
+
+
+def _unpack_bits(packed, num_bits):
+    """The inverse of np.packbits for each row: uint8 [batch, bytes] → 0 or 255, [batch, num_bits]."""
+    bits = tf.bitwise.bitwise_and(packed[..., tf.newaxis], tf.constant([128, 64, 32, 16, 8, 4, 2, 1], tf.uint8)) > 0
+    bits = tf.reshape(bits, [tf.shape(packed)[0], -1])[:, :num_bits]
+    return tf.cast(bits, tf.uint8) * 255

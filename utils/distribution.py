@@ -1,0 +1,74 @@
+"""Chooses the tf.distribute strategy and hands each replica its part of the global batch."""
+
+import tensorflow as tf
+
+STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+
+
+def create_strategy(name="auto", tpu=""):
+    """Returns the strategy.
+
+    Args:
+      name: "auto" takes a TPU if `tpu` is given, all GPUs if there are several, else one device.
+      tpu: name or address of the TPU, or "local" on a TPU VM.
+    """
+    gpus = tf.config.list_logical_devices("GPU")
+    if name == "auto":
+        name = "tpu" if tpu else "mirrored" if len(gpus) > 1 else "one_device"
+    if name == "tpu":
+        return _create_tpu_strategy(tpu)
+    if tpu:
+        raise ValueError(f"strategy={name} does not use tpu={tpu!r}: leave --tpu out, or use --strategy=tpu.")
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy(gpus or tf.config.list_logical_devices("CPU"))
+    if name == "one_device":
+        return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
+    raise ValueError(f"strategy={name!r}: expected one of {', '.join(STRATEGIES)}.")
+
+
+def _create_tpu_strategy(tpu):
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
+    except (ValueError, tf.errors.OpError) as error:
+        raise ValueError(
+            f"strategy=tpu, tpu={tpu!r}: no TPU was found ({error}). Give its name or address as --tpu, or --tpu=local "
+            "on a TPU VM; without a TPU use --strategy=auto."
+        ) from error
+    return tf.distribute.TPUStrategy(resolver)
+
+
+def distribute(strategy, create_dataset):
+    """Distributes a dataset of global batches: replica i of n gets the i-th of n equal parts of each batch.
+
+    Keras' own splitting asks for one batch size, but labelled and unlabelled examples come in different numbers.
+
+    Args:
+      create_dataset: a function without arguments that returns a dataset of dicts of tensors with static shapes.
+    """
+
+    def dataset_of_host(context):
+        num_replicas = context.num_replicas_in_sync
+        per_host = num_replicas // context.num_input_pipelines
+        first = context.input_pipeline_id * per_host
+
+        def split(batch):
+            parts = {key: tf.reshape(value, [num_replicas, -1, *value.shape[1:]]) for key, value in batch.items()}
+            return {key: value[first : first + per_host] for key, value in parts.items()}
+
+        dataset = create_dataset()
+        if num_replicas > 1:
+            dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+        return dataset.prefetch(tf.data.AUTOTUNE)
+
+    return strategy.distribute_datasets_from_function(dataset_of_host)
+
+
+def check_batch_size(name, batch_size, strategy):
+    """Raises ValueError unless `batch_size` can be divided among the replicas."""
+    num_replicas = strategy.num_replicas_in_sync
+    if batch_size % num_replicas:
+        raise ValueError(
+            f"{name}={batch_size} cannot be divided among {num_replicas} replicas: use a multiple of {num_replicas}."
+        )

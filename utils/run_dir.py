@@ -1,0 +1,182 @@
+"""What a run leaves in model_dir: config.json, metrics.jsonl, TensorBoard events, checkpoints, result.json."""
+
+import dataclasses
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+
+import numpy as np
+import tensorflow as tf
+from tqdm import tqdm
+
+from utils import settings
+
+
+def write_json(path, value):
+    """Writes JSON under a temporary name and renames it, so that a reader sees the old file or the new one."""
+    temporary = f"{path}.tmp"
+    with tf.io.gfile.GFile(temporary, "w") as file:
+        file.write(json.dumps(value, indent=2) + "\n")
+    tf.io.gfile.rename(temporary, path, overwrite=True)
+
+
+def read_json(path):
+    with tf.io.gfile.GFile(path) as file:
+        try:
+            return json.loads(file.read())
+        except json.JSONDecodeError as error:
+            raise ValueError(f"{path} is not valid JSON ({error}): delete it or restore it.") from error
+
+
+def prepare(model_dir, config):
+    """Makes model_dir, or takes up the run that is in it; refuses a run of other settings."""
+    path = os.path.join(model_dir, "config.json")
+    try:
+        tf.io.gfile.makedirs(model_dir)
+        if tf.io.gfile.exists(path):
+            lines = settings.contradictions(config, read_json(path))
+            if lines:
+                raise ValueError(
+                    f"model_dir={model_dir} holds a run of another configuration ({'; '.join(lines)}). "
+                    "Give those settings again to continue it, or choose another --model_dir."
+                )
+        write_json(path, dataclasses.asdict(config))
+    except (OSError, tf.errors.OpError) as error:
+        raise ValueError(f"model_dir={model_dir} cannot be written ({error}): choose another --model_dir.") from error
+
+
+def versions():
+    """Versions that a result depends on, and the git commit of this code."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+    git = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
+    return {
+        "python": platform.python_version(),
+        "tensorflow": tf.__version__,
+        "numpy": np.__version__,
+        "git_commit": git.stdout.strip() if git.returncode == 0 else "",
+    }
+
+
+class MetricsWriter:
+    """Writes each line of metrics to metrics.jsonl, TensorBoard and the console, with the time left."""
+
+    def __init__(self, model_dir, start_step, train_steps):
+        """Lines later than `start_step`, from a run that was killed after its last checkpoint, are dropped."""
+        self.path = os.path.join(model_dir, "metrics.jsonl")
+        lines = [line for line in read_metrics(model_dir) if line["step"] <= start_step]
+        with tf.io.gfile.GFile(f"{self.path}.tmp", "w") as file:
+            file.write("".join(json.dumps(line) + "\n" for line in lines))
+        tf.io.gfile.rename(f"{self.path}.tmp", self.path, overwrite=True)
+        self.summaries = tf.summary.create_file_writer(os.path.join(model_dir, "tensorboard"))
+        self.start_time, self.start_step, self.train_steps = time.time(), start_step, train_steps
+        self.bar = tqdm(total=train_steps, initial=start_step, unit="step", disable=None)  # off unless on a terminal
+
+    def write(self, step, metrics):
+        metrics = {name: float(value) for name, value in metrics.items()}
+        with tf.io.gfile.GFile(self.path, "a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+        with self.summaries.as_default(step=step):
+            for name, value in metrics.items():
+                tf.summary.scalar(name, value)
+        self.summaries.flush()
+        shown = {name: f"{value:.4g}" for name, value in metrics.items() if name in SHOWN}
+        if not self.bar.disable:
+            self.bar.set_postfix(shown, refresh=False)
+            self.bar.update(step - self.bar.n)
+        else:
+            values = "  ".join(f"{name} {value}" for name, value in shown.items())
+            print(f"step {step}/{self.train_steps}  {values}  {self.time_left(step)} left", file=sys.stderr, flush=True)
+
+    def time_left(self, step):
+        seconds = (time.time() - self.start_time) / max(step - self.start_step, 1) * (self.train_steps - step)
+        return tqdm.format_interval(seconds)
+
+    def close(self):
+        self.bar.close()
+        self.summaries.close()
+
+
+SHOWN = ("loss", "sup_loss", "unsup_loss", "sup_accuracy", "unsup_kept_ratio", "dev_accuracy", "test_accuracy")
+
+
+def read_metrics(model_dir):
+    """The lines of metrics.jsonl as dicts; a last line that a kill left half written is dropped."""
+    path = os.path.join(model_dir, "metrics.jsonl")
+    if not tf.io.gfile.exists(path):
+        return []
+    with tf.io.gfile.GFile(path) as file:
+        lines = file.read().split("\n")
+    return [json.loads(line) for line in lines[:-1]]
+
+
+class Checkpoints:
+    """The last few checkpoints of a run, and the one that was best on the development split."""
+
+    def __init__(self, model_dir, model, max_to_keep):
+        """Args: model: a compiled utils.uda_model.UDAModel whose optimizer is built."""
+        self.model_dir, self.optimizer = model_dir, model.optimizer
+        parts = {"network": model.network, "optimizer": model.optimizer}
+        if model.average_network is not None:
+            parts["average_network"] = model.average_network
+        self.checkpoint = tf.train.Checkpoint(**parts)
+        self.manager = tf.train.CheckpointManager(self.checkpoint, os.path.join(model_dir, "checkpoints"), max_to_keep)
+        self.best_manager = tf.train.CheckpointManager(self.checkpoint, os.path.join(model_dir, "best"), 1)
+        self.best_path = os.path.join(model_dir, "best.json")
+
+    def save(self, step):
+        self._save(self.manager, step)
+
+    def save_if_best(self, step, dev_accuracy):
+        best = read_json(self.best_path)["dev_accuracy"] if tf.io.gfile.exists(self.best_path) else -1.0
+        if dev_accuracy > best:
+            self._save(self.best_manager, step)
+            write_json(self.best_path, {"step": step, "dev_accuracy": dev_accuracy})
+
+    def _save(self, manager, step):
+        try:
+            manager.save(checkpoint_number=step)
+        except (OSError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"step={step}: the checkpoint cannot be written to {manager.directory} ({error}). Make room; the same "
+                f"command goes on from the last one, {manager.latest_checkpoint}."
+            ) from error
+
+    def restore_last(self):
+        """Takes up the last checkpoint, if there is one. Returns the number of steps made."""
+        return self._restore(self.manager.latest_checkpoint) if self.manager.latest_checkpoint else 0
+
+    def restore_chosen(self, by_dev):
+        """Restores the best checkpoint on the development split where there is one, else the last."""
+        path = self.best_manager.latest_checkpoint if by_dev else self.manager.latest_checkpoint
+        if not path:
+            raise ValueError(f"model_dir={self.model_dir} holds no checkpoint: train first, with --do_train.")
+        return self._restore(path)
+
+    def _restore(self, path):
+        try:
+            self.checkpoint.restore(path).assert_existing_objects_matched()
+        except (AssertionError, ValueError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"{path} cannot be restored: it is damaged, or of another network ({error}). Delete it, or choose "
+                "another --model_dir."
+            ) from error
+        return int(self.optimizer.iterations)
+
+
+def take_metrics(model, step):
+    """Reads the training metrics since the last call and starts them anew.
+
+    Raises:
+      ValueError: if the loss is not a finite number.
+    """
+    metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items() if float(metric.count)}
+    model.reset_metrics()
+    if not np.isfinite(metrics["loss"]):
+        raise ValueError(
+            f"step={step}: loss={metrics['loss']}. The training has diverged; the last checkpoint is from before. "
+            "Use a lower --learning_rate or more --warmup_steps, in a new --model_dir."
+        )
+    return metrics
