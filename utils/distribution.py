@@ -1,5 +1,7 @@
 """Chooses the tf.distribute strategy and hands each replica its part of the global batch."""
 
+import functools
+
 import tensorflow as tf
 
 STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
@@ -20,10 +22,16 @@ def create_strategy(name="auto", tpu=""):
     if tpu:
         raise ValueError(f"strategy={name} does not use tpu={tpu!r}: leave --tpu out, or use --strategy=tpu.")
     if name == "mirrored":
-        return tf.distribute.MirroredStrategy(gpus or tf.config.list_logical_devices("CPU"))
+        return _create_mirrored_strategy(tuple(device.name for device in gpus or tf.config.list_logical_devices("CPU")))
     if name == "one_device":
         return tf.distribute.OneDeviceStrategy("/gpu:0" if gpus else "/cpu:0")
     raise ValueError(f"strategy={name!r}: expected one of {', '.join(STRATEGIES)}.")
+
+
+# One for the process: the collective operations of two strategies over the same devices mix up their keys.
+@functools.lru_cache
+def _create_mirrored_strategy(devices):
+    return tf.distribute.MirroredStrategy(devices)
 
 
 def _create_tpu_strategy(tpu):

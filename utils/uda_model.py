@@ -162,12 +162,10 @@ def _create_average(create_network, network):
     """A second network whose weights each replica updates on its own, without talking to the others."""
 
     def create_local_variable(next_creator, **kwargs):
-        aggregation = tf.VariableAggregation.MEAN
-        kwargs |= {
-            "trainable": False,
-            "aggregation": aggregation,
-            "synchronization": tf.VariableSynchronization.ON_READ,
-        }
+        if tf.as_dtype(kwargs["dtype"]).is_floating:  # not Keras' own counters
+            kwargs["trainable"] = False
+            kwargs["synchronization"] = tf.VariableSynchronization.ON_READ
+            kwargs["aggregation"] = tf.VariableAggregation.MEAN
         return next_creator(**kwargs)
 
     with tf.variable_creator_scope(create_local_variable):
