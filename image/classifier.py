@@ -1,0 +1,170 @@
+"""UDA on the user's own arrays, through the same records and the same trainer as image.main.
+
+classifier = ImageClassifier("runs/mine", train_steps=20_000)
+classifier.fit(images, labels, unlabeled_images)     # uint8 arrays [number, size, size, 3]
+classifier.predict(new_images)
+classifier.export("exported"); ImageClassifier.load("exported")
+"""
+
+import dataclasses
+import hashlib
+import os
+import shutil
+import tempfile
+
+import numpy as np
+
+from image import export, preprocess, record_format
+from image.config import Config
+from image.datasets import Facts
+from image.train import train_and_evaluate
+from utils import distribution
+
+MIN_SIZE, MAX_SIZE = 8, 512
+
+# Unlike the paper's, a run of these settings ends within hours on one GPU; its averaged weights need a faster decay.
+DEFAULTS = {"train_steps": 20_000, "ema_decay": 0.999, "save_steps": 2000, "log_steps": 200}
+# What the data determine.
+DERIVED = {"task_name", "data_dir", "sup_size", "label_seed", "use_equal_split"}
+
+
+class ImageClassifier:
+    """A classifier that learns from few labelled and many unlabelled images."""
+
+    def __init__(self, model_dir=None, flip=False, strategy="auto", **settings):
+        """Args:
+        model_dir: where records, checkpoints and the exported model go; None makes a temporary folder.
+        flip: whether a mirrored image belongs to the same class, so that training may flip images.
+        strategy: see utils.distribution.create_strategy.
+        settings: fields of image.config.Config, such as train_steps, train_batch_size, unsup_ratio or dev_size.
+        """
+        known = {field.name for field in dataclasses.fields(Config)} - DERIVED
+        unknown = sorted(set(settings) - known)
+        if unknown:
+            raise ValueError(f"unknown settings {', '.join(unknown)}: choose from {', '.join(sorted(known))}.")
+        self.model_dir = model_dir or tempfile.mkdtemp(prefix="uda_")
+        self.flip, self.strategy, self.settings = flip, strategy, DEFAULTS | settings
+        self._exported = None
+
+    def fit(self, images, labels, unlabeled_images=None):
+        """Trains, or continues a training of the same data and settings in model_dir.
+
+        Args:
+          images: uint8 [number, size, size, 3], size from 8 to 512.
+          labels: one number or string for each image.
+          unlabeled_images: like `images`; None trains on the labelled images alone.
+        """
+        labels = _check_labelled(images, labels)
+        classes, label_ids = np.unique(labels, return_inverse=True)
+        if len(classes) < 2:
+            raise ValueError(f"labels are all {classes.tolist()}: expected at least two classes.")
+        settings, all_images = self.settings, images
+        if unlabeled_images is None:
+            settings = settings | {"unsup_ratio": 0}
+        else:
+            export.check_images(unlabeled_images, images.shape[1])
+            all_images = np.concatenate([images, unlabeled_images])
+        facts = describe(all_images, classes, self.flip)
+        data_dir = os.path.join(self.model_dir, "records")
+        config = Config(
+            task_name=facts.name,
+            data_dir=data_dir,
+            sup_size=len(images),
+            label_seed=settings.get("seed", 0),  # puts the labelled images in random order, for the dev split
+            **settings,
+        )
+        write_records(config, facts, {"train": (images, label_ids), "unlabelled": (all_images, None)})
+        strategy = distribution.create_strategy(self.strategy)
+        train_and_evaluate(config, self.model_dir, strategy, do_eval=False)
+        self._exported = export.load(os.path.join(self.model_dir, "export"))
+        return self
+
+    def predict_proba(self, images):
+        """Probabilities, float32 [number, classes], in the order of `classes`."""
+        return self._trained().predict_proba(images)
+
+    def predict(self, images):
+        """The most probable label of each image, as it was spelt in `fit`."""
+        return self.classes[np.argmax(self.predict_proba(images), axis=-1)]
+
+    def evaluate(self, images, labels):
+        """Returns {"accuracy", "error_rate"}."""
+        labels = _check_labelled(images, labels)
+        unknown = set(labels.tolist()) - set(self.classes.tolist())
+        if unknown:
+            raise ValueError(f"labels {sorted(unknown)} did not occur in training: known are {self.classes.tolist()}.")
+        accuracy = float(np.mean(self.predict(images) == labels))
+        return {"accuracy": accuracy, "error_rate": 1.0 - accuracy}
+
+    @property
+    def classes(self):
+        """The labels, sorted."""
+        return np.array(self._trained().facts.class_names)
+
+    def export(self, export_dir):
+        """Copies the SavedModel, which takes raw uint8 images, to a folder that does not exist yet."""
+        self._trained()
+        shutil.copytree(os.path.join(self.model_dir, "export"), export_dir)
+
+    @classmethod
+    def load(cls, export_dir):
+        """A classifier from an exported folder, to predict with."""
+        exported = export.load(export_dir)
+        classifier = cls.__new__(cls)
+        classifier.model_dir, classifier._exported = os.path.dirname(os.path.abspath(export_dir)), exported
+        return classifier
+
+    def _trained(self):
+        if self._exported is None:
+            raise ValueError("the classifier is not trained yet: call fit, or ImageClassifier.load.")
+        return self._exported
+
+
+def describe(images, classes, flip):
+    """Facts about the user's images: size, and mean and deviation of each channel."""
+    # From counts of the 256 values, in blocks: no float copy of all images is made.
+    counts = np.zeros([3, 256])
+    for start in range(0, len(images), 1024):
+        for channel in range(3):
+            counts[channel] += np.bincount(images[start : start + 1024, ..., channel].ravel(), minlength=256)
+    shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
+    mean = shares @ values
+    std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
+    return Facts(
+        name="arrays",
+        image_size=images.shape[1],
+        class_names=tuple(classes.tolist()),
+        mean=tuple(mean.tolist()),
+        std=tuple(np.maximum(std, 1e-3).tolist()),  # a channel of one value stays finite
+        flip=flip,
+        train_size=len(images),
+        test_size=0,
+    )
+
+
+def write_records(config, facts, arrays):
+    """Writes the records that `config` needs, or checks that those in place are of the same data."""
+    draw = {name: getattr(config, name) for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
+    num_copies = config.aug_copy if config.sup_aug != "crop_flip" else 0
+    images, labels = arrays["train"]
+    plans = list(
+        preprocess.plan_labelled(config.data_dir, facts, labels, draw, config.sup_aug, num_copies, config.seed)
+    )
+    if config.unsup_ratio:
+        num_images = len(arrays["unlabelled"][0])
+        plans += preprocess.plan_unlabelled(config.data_dir, num_images, config.aug, config.aug_copy, config.seed)
+    fingerprint = hashlib.sha256(np.ascontiguousarray(arrays["unlabelled"][0]))
+    fingerprint.update(labels)
+    plans = [plan._replace(settings=plan.settings | {"data_sha256": fingerprint.hexdigest()}) for plan in plans]
+    record_format.write_facts(config.data_dir, facts)
+    preprocess.write_sets(plans, lambda: arrays, facts)
+
+
+def _check_labelled(images, labels):
+    export.check_images(images)
+    if not MIN_SIZE <= images.shape[1] <= MAX_SIZE:
+        raise ValueError(f"images are {images.shape[1]} pixels wide: sizes from {MIN_SIZE} to {MAX_SIZE} can be used.")
+    labels = np.asarray(labels)
+    if labels.shape != images.shape[:1]:
+        raise ValueError(f"labels have shape={labels.shape}: expected one for each of the {len(images)} images.")
+    return labels

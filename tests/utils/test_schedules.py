@@ -1,0 +1,24 @@
+"""Learning-rate schedules at the points that the formulas fix."""
+
+import numpy as np
+import pytest
+
+from utils.schedules import WarmupCosine
+
+
+@pytest.mark.parametrize("step, share", [(0, 1.0), (500, np.cos(7 / 32 * np.pi)), (1000, 0.19509032)])
+def test_cosine_ends_at_a_fifth_of_the_peak(step, share):
+    np.testing.assert_allclose(WarmupCosine(0.03, 1000)(step), 0.03 * share, rtol=1e-5)
+
+
+def test_warm_up_is_linear_and_joins_the_cosine():
+    schedule = WarmupCosine(0.03, 1000, warmup_steps=100)
+    np.testing.assert_allclose(schedule(0), 0.0)
+    np.testing.assert_allclose(schedule(50), 0.015, rtol=1e-6)
+    np.testing.assert_allclose(schedule(100), 0.03, rtol=1e-6)
+    np.testing.assert_allclose(schedule(1000), 0.03 * 0.19509032, rtol=1e-5)
+
+
+def test_schedule_is_restored_from_its_configuration():
+    schedule = WarmupCosine(0.03, 1000, 10)
+    assert WarmupCosine.from_config(schedule.get_config()).get_config() == schedule.get_config()
