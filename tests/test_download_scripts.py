@@ -185,9 +185,7 @@ def run_script(name, tmp_path, server, *arguments, true_md5s=()):
     return subprocess.run(command, env=environment(UDA_MIRROR=server.url), capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    "options, archive", [([], "cifar-10-python.tar.gz"), (["--binary"], "cifar-10-binary.tar.gz")]
-)
+@pytest.mark.parametrize("options, archive", [([], "cifar-10-python.tar.gz"), (["--binary"], "cifar-10-binary.tar.gz")])
 def test_cifar10_arrives_in_its_default_folder(server, tmp_path, options, archive):
     server.files = {f"/{archive}": CONTENT}
     result = run_script("download_cifar10.sh", tmp_path, server, *options, true_md5s=CIFAR10_MD5.values())

@@ -7,6 +7,7 @@ import platform
 import subprocess
 import sys
 import time
+import uuid
 
 import numpy as np
 import tensorflow as tf
@@ -17,7 +18,7 @@ from utils import settings
 
 def write_json(path, value):
     """Writes JSON under a temporary name and renames it, so that a reader sees the old file or the new one."""
-    temporary = f"{path}.tmp"
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"  # several workers may write the same file at once
     with tf.io.gfile.GFile(temporary, "w") as file:
         file.write(json.dumps(value, indent=2) + "\n")
     tf.io.gfile.rename(temporary, path, overwrite=True)
@@ -163,7 +164,7 @@ class Checkpoints:
                 f"{path} cannot be restored: it is damaged, or of another network ({error}). Delete it, or choose "
                 "another --model_dir."
             ) from error
-        return int(self.optimizer.iterations)
+        return int(self.optimizer.iterations.numpy())
 
 
 def take_metrics(model, step):
@@ -172,7 +173,8 @@ def take_metrics(model, step):
     Raises:
       ValueError: if the loss is not a finite number.
     """
-    metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items() if float(metric.count)}
+    counts = {name: tf.convert_to_tensor(metric.count) for name, metric in model.train_metrics.items()}
+    metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items() if counts[name] > 0}
     model.reset_metrics()
     if not np.isfinite(metrics["loss"]):
         raise ValueError(

@@ -1,0 +1,103 @@
+"""Small CIFAR-10 files and their records, and commands run inside the test process."""
+
+import contextlib
+import json
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from image import preprocess, record_format
+from image.config import Config
+
+BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
+
+# A network and a run that take seconds.
+TINY_RUN = {
+    "wrn_depth": 10,
+    "wrn_size": 4,
+    "wrn_stem_stride": 2,
+    "train_batch_size": 4,
+    "unsup_ratio": 2,
+    "eval_batch_size": 8,
+    "ema_decay": 0.9,
+}
+
+
+def write_cifar10(raw_data_dir, num_train=40, num_test=12, seed=0):
+    """Writes the binary form of CIFAR-10 with few images; every ten of them have all ten classes in random order.
+
+    Returns:
+      dict from split to (images uint8 [n, 32, 32, 3], labels int64 [n]).
+    """
+    rng = np.random.default_rng(seed)
+    folder = os.path.join(raw_data_dir, "cifar-10-batches-bin")
+    os.makedirs(folder)
+    arrays = {}
+    for split, size in (("train", num_train), ("test", num_test)):
+        images = rng.integers(0, 256, (size, 32, 32, 3), np.uint8)
+        labels = np.concatenate([rng.permutation(10) for _ in range(-(-size // 10))])[:size]
+        arrays[split] = images, labels
+        names = BATCHES[:5] if split == "train" else BATCHES[5:]
+        for name, rows in zip(names, np.array_split(np.arange(size), len(names))):
+            content = b"".join(bytes([labels[row]]) + images[row].transpose(2, 0, 1).tobytes() for row in rows)
+            with open(os.path.join(folder, f"{name}.bin"), "wb") as file:
+                file.write(content)
+    return arrays
+
+
+@contextlib.contextmanager
+def parsed_flags(module, *arguments):
+    """The flags of `module` (image.preprocess or image.main), which exist for the time of the block only."""
+    before = set(flags.FLAGS)
+    module.define_flags()
+    try:
+        flags.FLAGS(["program", *arguments])
+        yield
+    finally:
+        for name in set(flags.FLAGS) - before:
+            delattr(flags.FLAGS, name)
+
+
+def run_main(module, *arguments):
+    """Does what `python -m module arguments` does, without a new process."""
+    with parsed_flags(module, *arguments):
+        module.main(["program"])
+
+
+def preprocess_arguments(raw_data_dir, output_dir, **settings):
+    settings = {"sup_size": 20, "aug_copy": 2, "workers": 1} | settings
+    paths = [f"--raw_data_dir={raw_data_dir}", f"--output_dir={output_dir}", "--allow_partial"]
+    return paths + [f"--{name}={value}" for name, value in settings.items()]
+
+
+def run_preprocess(raw_data_dir, output_dir, **settings):
+    run_main(preprocess, *preprocess_arguments(raw_data_dir, output_dir, **settings))
+
+
+def tiny_config(data_dir, **settings):
+    """The configuration of a tiny run on the records that run_preprocess writes."""
+    return Config(**{"data_dir": str(data_dir), "sup_size": 20, "aug_copy": 2} | TINY_RUN | settings)
+
+
+def read_records(set_dir, keys=("original", "index")):
+    """All records of one set, in their order, parsed: dict of arrays."""
+    info = json.loads((set_dir / "info.json").read_text())
+    paths = [str(set_dir / shard["name"]) for shard in info["shards"]]
+    serialized = tf.data.TFRecordDataset(paths).batch(info["num_examples"]).get_single_element()
+    return {key: value.numpy() for key, value in record_format.parse(serialized, 32, list(keys)).items()}
+
+
+def files_below(folder, ending=""):
+    """dict from relative path to content."""
+    paths = sorted(path for path in folder.rglob(f"*{ending}") if path.is_file())
+    return {str(path.relative_to(folder)): path.read_bytes() for path in paths}
+
+
+def plain_crop_flip(image, offset, flip, padding):
+    """The weak augmentation of one image in plain NumPy, in the order of the original release: flip, pad, crop."""
+    image = image[:, ::-1] if flip else image
+    padded = np.pad(image, [(padding, padding), (padding, padding), (0, 0)], mode="reflect")
+    height, width = image.shape[:2]
+    return padded[offset[0] : offset[0] + height, offset[1] : offset[1] + width]
