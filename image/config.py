@@ -49,7 +49,8 @@ class Config:
     ema_decay: float = setting(
         0.9999, "Decay of the averaged weights used in evaluation; 0 for none. Runs of few steps need 0.99.", minimum=0
     )
-    seed: int = setting(0, "Seed of initial weights, data order and crops.", minimum=0)
+    # The input pipeline makes several 32-bit seeds out of this one.
+    seed: int = setting(0, "Seed of initial weights, data order and crops.", minimum=0, maximum=2**29)
     jit_compile: bool = setting(False, "Compile the step with XLA (one device; a TPU always does).")
 
     # Course of the run

@@ -55,9 +55,10 @@ def _read_copies(config, parent_dir, augmentation, data_type):
     directories = [record_format.copy_dir(parent_dir, augmentation, copy) for copy in range(config.aug_copy)]
     written = list(itertools.takewhile(tf.io.gfile.exists, directories))
     if len(written) < config.aug_copy:
+        flag = "sup_aug" if data_type == "sup" else "aug"
         raise ValueError(
             f"aug_copy={config.aug_copy}, but {os.path.join(parent_dir, augmentation)} has {len(written)} copies. "
-            f"Write more with `python -m image.preprocess --data_type={data_type} --aug={augmentation} "
+            f"Write more with `python -m image.preprocess --data_type={data_type} --{flag}={augmentation} "
             f"--aug_copy={config.aug_copy}`, or train with a smaller --aug_copy."
         )
     return [_read_set(config, directory, data_type, augmentation=augmentation) for directory in directories]

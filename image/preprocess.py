@@ -95,13 +95,10 @@ def write_job(job, arrays):
     images, labels = arrays[job.split]
 
     def examples():
-        originals = images[job.indices]
-        augmented = [None] * len(originals)
+        originals, augmented = images[job.indices], None
         if job.augmentation:
             augmented = AUGMENTATIONS[job.augmentation](originals, np.random.default_rng(job.random_key))
-        for row, index in enumerate(job.indices):
-            label = labels[index] if job.labelled else None
-            yield record_format.encode(originals[row], index, label, augmented[row])
+        return record_format.encode(originals, job.indices, labels[job.indices] if job.labelled else None, augmented)
 
     records.write_shard(job.set_dir, job.shard, job.num_shards, examples)
 
@@ -113,10 +110,15 @@ def write_sets(plans, read_arrays, facts, replicas=1, worker_id=0, workers=1):
       read_arrays: a picklable function without arguments that returns the arrays for write_job; each process calls it.
     """
     common = {"task_name": facts.name, "image_size": facts.image_size, "num_classes": facts.num_classes}
-    plans = [plan for plan in plans if records.begin_set(plan.set_dir, common | plan.settings)]
+    plans = list(plans)
+    # Every replica counts all shards, whatever is written already: so their shares fit together whenever they start.
     jobs = [job for plan in plans for job in split_into_jobs(plan)][worker_id::replicas]
+    plans = [plan for plan in plans if records.begin_set(plan.set_dir, common | plan.settings)]
+    unfinished_dirs = {plan.set_dir for plan in plans}
+    jobs = [job for job in jobs if job.set_dir in unfinished_dirs]
+    workers = min(workers, len(jobs))
     with tqdm(total=len(jobs), unit="shard", desc=f"writing {len(jobs)} shards", disable=not jobs) as progress:
-        if workers == 1:
+        if workers <= 1:
             arrays = read_arrays() if jobs else None
             for job in jobs:
                 write_job(job, arrays)
@@ -124,7 +126,7 @@ def write_sets(plans, read_arrays, facts, replicas=1, worker_id=0, workers=1):
         else:
             # Spawned, not forked: TensorFlow's threads do not survive a fork.
             context = multiprocessing.get_context("spawn")
-            with context.Pool(min(workers, max(len(jobs), 1)), _start_process, (read_arrays,)) as pool:
+            with context.Pool(workers, _start_process, (read_arrays,)) as pool:
                 for _ in pool.imap_unordered(_write_in_process, jobs):
                     progress.update()
     unfinished = [plan for plan in plans if not records.finish_set(plan.set_dir, -(-len(plan.indices) // SHARD_SIZE))]
@@ -184,8 +186,6 @@ def define_flags():
 
 
 def main(_):
-    if FLAGS.worker_id >= FLAGS.replicas:
-        raise app.UsageError(f"worker_id={FLAGS.worker_id}: expected less than replicas={FLAGS.replicas}.")
     try:
         preprocess()
     except ValueError as error:
@@ -193,6 +193,8 @@ def main(_):
 
 
 def preprocess():
+    if FLAGS.worker_id >= FLAGS.replicas:
+        raise ValueError(f"worker_id={FLAGS.worker_id}: expected less than replicas={FLAGS.replicas}.")
     output_dir = FLAGS.output_dir or os.path.join("data", FLAGS.task_name)
     raw_data_dir = FLAGS.raw_data_dir or os.path.join("data", "raw", FLAGS.task_name)
     read_arrays = RawFiles(FLAGS.task_name, raw_data_dir, FLAGS.use_extra, FLAGS.allow_partial)

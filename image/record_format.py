@@ -38,8 +38,8 @@ def write_facts(data_dir, facts):
     """Writes dataset.json, or checks that it describes the same data."""
     path = os.path.join(data_dir, "dataset.json")
     if not tf.io.gfile.exists(path):
-        tf.io.gfile.makedirs(data_dir)
-        run_dir.write_json(path, dataclasses.asdict(facts))
+        records.try_to_write(data_dir, lambda: tf.io.gfile.makedirs(data_dir))
+        records.try_to_write(data_dir, lambda: run_dir.write_json(path, dataclasses.asdict(facts)))
     elif read_facts(data_dir) != facts:
         raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --output_dir.")
 
@@ -52,20 +52,24 @@ def read_facts(data_dir):
     return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
 
 
-def encode(original, index, label=None, augmented=None):
-    """Serialises one record.
+def encode(originals, indices, labels=None, augmented=None):
+    """Serialises a batch of records, one after the other.
 
     Args:
-      original: uint8 [size, size, 3].
-      augmented: uint8 [size, size, 4] with alpha 0 or 255, or None.
+      originals: uint8 [batch, size, size, 3].
+      indices, labels: int [batch].
+      augmented: uint8 [batch, size, size, 4] with alpha 0 or 255, or None.
     """
-    features = {"original": original.tobytes(), "index": index}
-    if label is not None:
-        features["label"] = label
+    columns = {"original": (image.tobytes() for image in originals), "index": indices.tolist()}
+    if labels is not None:
+        columns["label"] = labels.tolist()
     if augmented is not None:
-        features["augmented"] = np.ascontiguousarray(augmented[..., :3]).tobytes()
-        features["alpha"] = np.packbits(augmented[..., 3] > 0).tobytes()
-    return records.encode_example(features)
+        colors = np.ascontiguousarray(augmented[..., :3])
+        alphas = np.packbits(augmented[..., 3].reshape(len(augmented), -1) > 0, axis=1)
+        columns["augmented"] = (image.tobytes() for image in colors)
+        columns["alpha"] = (alpha.tobytes() for alpha in alphas)
+    for values in zip(*columns.values()):
+        yield records.encode_example(dict(zip(columns, values)))
 
 
 def parse(serialized, image_size, keys):

@@ -41,12 +41,12 @@ def read_pairs(data_dir, augmentation, num_images, num_copies):
 def draw_pairs(axes, originals, augmented):
     """Draws one row per image: the original, a gap, its augmentations. What has no content is grey."""
     size = originals.shape[1]
-    gap = np.full([size, size // 4, 3], 255, np.uint8)
+    gap = np.full([size + 2, size // 4, 3], 255, np.uint8)
     rows = []
     for original, copies in zip(originals, augmented):
         tiles = [np.where(tile[..., 3:] > 0, tile[..., :3], np.uint8(128)) for tile in (original, *copies)]
         tiles = [np.pad(tile, [[1, 1], [1, 1], [0, 0]], constant_values=255) for tile in tiles]
-        rows.append(np.concatenate([tiles[0], np.pad(gap, [[1, 1], [0, 0], [0, 0]]), *tiles[1:]], axis=1))
+        rows.append(np.concatenate([tiles[0], gap, *tiles[1:]], axis=1))
     axes.imshow(np.concatenate(rows), interpolation="nearest")
     axes.set_title("original | what RandAugment makes of it", fontsize=10)
     axes.axis("off")

@@ -39,7 +39,7 @@ def _create_tpu_strategy(tpu):
         resolver = tf.distribute.cluster_resolver.TPUClusterResolver(tpu=tpu)
         tf.config.experimental_connect_to_cluster(resolver)
         tf.tpu.experimental.initialize_tpu_system(resolver)
-    except (ValueError, tf.errors.OpError) as error:
+    except (ValueError, OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"strategy=tpu, tpu={tpu!r}: no TPU was found ({error}). Give its name or address as --tpu, or --tpu=local "
             "on a TPU VM; without a TPU use --strategy=auto."

@@ -5,6 +5,7 @@ whole; `info.json` holds the settings from the start, and the counts, sizes and 
 """
 
 import collections
+import contextlib
 import functools
 import hashlib
 import os
@@ -49,8 +50,8 @@ def _bytes_prefix(name, length):
 
 @functools.lru_cache(maxsize=65536)
 def _int_entry(name, value):
-    if value < 0:
-        raise ValueError(f"feature {name!r}={value}: only non-negative integers can be stored.")
+    if not 0 <= value < 2**63:
+        raise ValueError(f"feature {name!r}={value}: only integers from 0 to 2**63 - 1 can be stored.")
     feature = _message(b"\x1a", _message(b"\x0a", _varint(value)))  # Feature.int64_list { value, packed }
     return _message(b"\x0a", _message(b"\x0a", name.encode()) + _message(b"\x12", feature))
 
@@ -82,8 +83,8 @@ def begin_set(set_dir, settings):
     """
     info_path = os.path.join(set_dir, "info.json")
     if not tf.io.gfile.exists(info_path):
-        _try_to_write(set_dir, lambda: tf.io.gfile.makedirs(set_dir))
-        _try_to_write(set_dir, lambda: run_dir.write_json(info_path, {"complete": False, "settings": settings}))
+        try_to_write(set_dir, lambda: tf.io.gfile.makedirs(set_dir))
+        try_to_write(set_dir, lambda: run_dir.write_json(info_path, {"complete": False, "settings": settings}))
         return True
     info = run_dir.read_json(info_path)
     _check_settings(set_dir, info["settings"], settings, "Delete that folder, or choose another --output_dir.")
@@ -113,7 +114,7 @@ def write_shard(set_dir, shard, num_shards, examples):
         run_dir.write_json(_receipt_path(path), receipt)
 
     try:
-        _try_to_write(set_dir, write)
+        try_to_write(set_dir, write)
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
@@ -126,17 +127,19 @@ def finish_set(set_dir, num_shards):
       True if the set is complete.
     """
     info_path = os.path.join(set_dir, "info.json")
-    info = run_dir.read_json(info_path)
     receipt_paths = [_receipt_path(shard_path(set_dir, shard, num_shards)) for shard in range(num_shards)]
-    if info["complete"]:
-        return True
-    if not all(tf.io.gfile.exists(path) for path in receipt_paths):
-        return False
-    shards = [run_dir.read_json(path) for path in receipt_paths]
+    try:
+        shards = [run_dir.read_json(path) for path in receipt_paths]
+    except tf.errors.NotFoundError:
+        # Some are not there yet, or no more: another worker may have completed the set at this moment.
+        return run_dir.read_json(info_path)["complete"]
+    info = run_dir.read_json(info_path)
     info |= {"complete": True, "num_examples": sum(shard["num_examples"] for shard in shards), "shards": shards}
-    run_dir.write_json(info_path, info | {"versions": run_dir.versions()})
-    for path in receipt_paths:
-        tf.io.gfile.remove(path)
+    try_to_write(set_dir, lambda: run_dir.write_json(info_path, info | {"versions": run_dir.versions()}))
+    left_by_kills = tf.io.gfile.glob(os.path.join(set_dir, "records-*.tmp-*"))
+    for path in receipt_paths + left_by_kills:
+        with contextlib.suppress(tf.errors.NotFoundError):
+            tf.io.gfile.remove(path)
     return True
 
 
@@ -157,12 +160,13 @@ def _size_and_checksum(path):
     return {"num_bytes": size, "sha256": digest.hexdigest()}
 
 
-def _try_to_write(set_dir, action):
+def try_to_write(directory, action):
+    """Calls `action`; if the disk refuses, raises ValueError with advice."""
     try:
         action()
     except (OSError, tf.errors.OpError) as error:
         raise ValueError(
-            f"{set_dir} cannot be written ({error}). Make room there or choose another --output_dir; finished shards "
+            f"{directory} cannot be written ({error}). Make room there or choose another --output_dir; finished shards "
             "are kept, and the same command goes on from them."
         ) from error
 

@@ -52,12 +52,16 @@ def prepare(model_dir, config):
 def versions():
     """Versions that a result depends on, and the git commit of this code."""
     root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    git = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
+    try:
+        git = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
+        git_commit = git.stdout.strip() if git.returncode == 0 else ""
+    except OSError:  # git is not installed
+        git_commit = ""
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
-        "git_commit": git.stdout.strip() if git.returncode == 0 else "",
+        "git_commit": git_commit,
     }
 
 
@@ -77,12 +81,13 @@ class MetricsWriter:
 
     def write(self, step, metrics):
         metrics = {name: float(value) for name, value in metrics.items()}
-        with tf.io.gfile.GFile(self.path, "a") as file:
-            file.write(json.dumps({"step": step, **metrics}) + "\n")
-        with self.summaries.as_default(step=step):
-            for name, value in metrics.items():
-                tf.summary.scalar(name, value)
-        self.summaries.flush()
+        try:
+            self._write_files(step, metrics)
+        except (OSError, tf.errors.OpError) as error:
+            raise ValueError(
+                f"step={step}: metrics cannot be written to {self.path} ({error}). Make room; the same command goes on "
+                "from the last checkpoint."
+            ) from error
         shown = {name: f"{value:.4g}" for name, value in metrics.items() if name in SHOWN}
         if not self.bar.disable:
             self.bar.set_postfix(shown, refresh=False)
@@ -90,6 +95,14 @@ class MetricsWriter:
         else:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
             print(f"step {step}/{self.train_steps}  {values}  {self.time_left(step)} left", file=sys.stderr, flush=True)
+
+    def _write_files(self, step, metrics):
+        with tf.io.gfile.GFile(self.path, "a") as file:
+            file.write(json.dumps({"step": step, **metrics}) + "\n")
+        with self.summaries.as_default(step=step):
+            for name, value in metrics.items():
+                tf.summary.scalar(name, value)
+        self.summaries.flush()
 
     def time_left(self, step):
         seconds = (time.time() - self.start_time) / max(step - self.start_step, 1) * (self.train_steps - step)
@@ -140,18 +153,25 @@ class Checkpoints:
         try:
             manager.save(checkpoint_number=step)
         except (OSError, tf.errors.OpError) as error:
+            last_path = self.last_path()
             raise ValueError(
                 f"step={step}: the checkpoint cannot be written to {manager.directory} ({error}). Make room; the same "
-                f"command goes on from the last one, {manager.latest_checkpoint}."
+                f"command {f'goes on from the last one, {last_path}' if last_path else 'starts again'}."
             ) from error
+
+    def last_path(self):
+        """The last checkpoint whose files have not been deleted, or None."""
+        paths = [path for path in self.manager.checkpoints if tf.io.gfile.exists(f"{path}.index")]
+        return paths[-1] if paths else None
 
     def restore_last(self):
         """Takes up the last checkpoint, if there is one. Returns the number of steps made."""
-        return self._restore(self.manager.latest_checkpoint) if self.manager.latest_checkpoint else 0
+        path = self.last_path()
+        return self._restore(path) if path else 0
 
     def restore_chosen(self, by_dev):
         """Restores the best checkpoint on the development split where there is one, else the last."""
-        path = self.best_manager.latest_checkpoint if by_dev else self.manager.latest_checkpoint
+        path = self.best_manager.latest_checkpoint if by_dev else self.last_path()
         if not path:
             raise ValueError(f"model_dir={self.model_dir} holds no checkpoint: train first, with --do_train.")
         return self._restore(path)
@@ -159,10 +179,10 @@ class Checkpoints:
     def _restore(self, path):
         try:
             self.checkpoint.restore(path).assert_existing_objects_matched()
-        except (AssertionError, ValueError, tf.errors.OpError) as error:
+        except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file was cut off
             raise ValueError(
-                f"{path} cannot be restored: it is damaged, or of another network ({error}). Delete it, or choose "
-                "another --model_dir."
+                f"{path} cannot be restored: it is damaged, or of another network ({error}). Delete its files to go on "
+                "from the one before it, or choose another --model_dir."
             ) from error
         return int(self.optimizer.iterations.numpy())
 

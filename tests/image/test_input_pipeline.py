@@ -1,0 +1,329 @@
+"""image/input_pipeline.py: whole passes, batches that depend on seed and step alone, independent views."""
+
+import collections
+import dataclasses
+import itertools
+import re
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from image import input_pipeline, preprocess
+from tests.image.small_data import plain_crop_flip, read_records, run_preprocess, tiny_config, write_cifar10
+
+NUM_TRAIN, NUM_LABELLED, NUM_COPIES = 50, 20, 2
+IN_MEMORY, FROM_FILES = 100_000, 7  # shuffle_buffer: more and fewer than there are records
+
+
+@pytest.fixture(scope="module")
+def small_data(tmp_path_factory):
+    """Raw arrays, and the folder of their records in shards of 16."""
+    folder = tmp_path_factory.mktemp("data")
+    arrays = write_cifar10(folder / "raw", NUM_TRAIN)
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
+        for settings in ({"sup_aug": "randaugment"}, {"aug": "crop_flip", "dev_size": 5}):
+            run_preprocess(folder / "raw", folder / "records", sup_size=NUM_LABELLED, aug_copy=NUM_COPIES, **settings)
+    return arrays, folder / "records"
+
+
+@pytest.fixture
+def no_crop(monkeypatch):
+    """Every weak augmentation leaves the image as it is, so that it can be recognised."""
+
+    def draw_the_middle(seed, num_images, padding, flip):
+        return tf.fill([num_images, 2], padding), tf.fill([num_images], False)
+
+    monkeypatch.setattr(input_pipeline.weak, "draw_crop_flip", draw_the_middle)
+
+
+def create_batches(config, num_steps, start_step=0, **facts):
+    data = input_pipeline.open_data(config)
+    data = data._replace(facts=dataclasses.replace(data.facts, **facts))
+    dataset = input_pipeline.create_train_dataset(config, data, start_step).take(num_steps)
+    return [{key: value.numpy() for key, value in batch.items()} for batch in dataset]
+
+
+def assert_same_batches(batches, others):
+    assert len(batches) == len(others)
+    for batch, other in zip(batches, others):
+        assert batch.keys() == other.keys()
+        for key in batch:
+            np.testing.assert_array_equal(batch[key], other[key], err_msg=key)
+
+
+def identities(*arrays):
+    """One hashable value for each row of the arrays."""
+    return [tuple(row.tobytes() for row in rows) for rows in zip(*arrays)]
+
+
+# ---- batches --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+@pytest.mark.parametrize("unsup_ratio", [1, 2, 5])
+def test_a_batch_has_four_parts_of_static_shape(small_data, unsup_ratio, shuffle_buffer):
+    config = tiny_config(small_data[1], unsup_ratio=unsup_ratio, shuffle_buffer=shuffle_buffer)
+    dataset = input_pipeline.create_train_dataset(config, input_pipeline.open_data(config))
+    unlabelled = tf.TensorSpec([4 * unsup_ratio, 32, 32, 4], tf.uint8)
+    assert dataset.element_spec == {
+        "sup": tf.TensorSpec([4, 32, 32, 4], tf.uint8),
+        "label": tf.TensorSpec([4], tf.int64),
+        "original": unlabelled,
+        "augmented": unlabelled,
+    }
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_without_unlabelled_examples_a_batch_has_two_parts(small_data, shuffle_buffer):
+    config = tiny_config(small_data[1], unsup_ratio=0, shuffle_buffer=shuffle_buffer)
+    dataset = input_pipeline.create_train_dataset(config, input_pipeline.open_data(config))
+    assert dataset.element_spec == {
+        "sup": tf.TensorSpec([4, 32, 32, 4], tf.uint8),
+        "label": tf.TensorSpec([4], tf.int64),
+    }
+
+
+def test_training_without_unlabelled_examples_needs_no_copies(small_data, tmp_path):
+    data_dir = tmp_path / "records"
+    shutil.copytree(small_data[1], data_dir, ignore=shutil.ignore_patterns("unsup"))
+    assert len(create_batches(tiny_config(data_dir, unsup_ratio=0), 3)) == 3
+
+
+def test_the_labelled_part_is_the_same_with_and_without_unlabelled_examples(small_data):
+    with_unlabelled = create_batches(tiny_config(small_data[1], unsup_ratio=3), 6)
+    without = create_batches(tiny_config(small_data[1], unsup_ratio=0), 6)
+    assert_same_batches([{key: batch[key] for key in ("sup", "label")} for batch in with_unlabelled], without)
+
+
+# ---- passes ---------------------------------------------------------------------------------------------------------
+
+
+def assert_whole_passes(stream, expected, num_passes):
+    """Pass after pass has every expected item once, in an order of its own that is not the order on disk."""
+    orders = [tuple(stream[start : start + len(expected)]) for start in range(0, len(stream), len(expected))]
+    orders = orders[:num_passes]
+    for order in orders:
+        assert collections.Counter(order) == collections.Counter(expected)
+    assert len({tuple(expected), *orders}) == num_passes + 1
+
+
+@pytest.mark.parametrize(
+    "batch_size", [4, 3, 50]
+)  # divides both sets; crosses the ends of passes; several passes in one
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_every_record_comes_once_in_a_pass(small_data, no_crop, batch_size, shuffle_buffer):
+    config = tiny_config(
+        small_data[1], train_batch_size=batch_size, unsup_ratio=5, shuffle_buffer=shuffle_buffer, seed=3
+    )
+    num_steps = -(-3 * NUM_LABELLED // batch_size)
+    batches = create_batches(config, num_steps)
+    images, labels = (part[:NUM_LABELLED] for part in small_data[0]["train"])
+    stream = [item for batch in batches for item in identities(batch["sup"][..., :3], batch["label"])]
+    assert_whole_passes(stream, identities(images, labels), 3)
+
+    folders = [small_data[1] / "unsup/randaugment" / f"copy-{copy:03d}" for copy in range(NUM_COPIES)]
+    copies = [read_records(folder, ["original", "augmented"]) for folder in folders]
+    pairs = [item for copy in copies for item in identities(copy["original"], copy["augmented"])]
+    assert len(set(pairs)) == NUM_TRAIN * NUM_COPIES
+    stream = [item for batch in batches for item in identities(batch["original"], batch["augmented"])]
+    assert_whole_passes(stream, pairs, num_steps * batch_size * 5 // len(pairs))
+
+
+def test_what_does_not_fit_in_the_buffer_is_not_held_in_memory(small_data, monkeypatch):
+    monkeypatch.setattr(input_pipeline, "_batches_from_memory", None)
+    for shuffle_buffer in (FROM_FILES, NUM_LABELLED - 1):
+        create_batches(tiny_config(small_data[1], shuffle_buffer=shuffle_buffer), 1)
+    with pytest.raises(TypeError, match="not callable"):
+        create_batches(tiny_config(small_data[1], shuffle_buffer=NUM_LABELLED), 1)
+
+
+def test_fewer_copies_are_read_when_asked_for(small_data, no_crop):
+    batches = create_batches(tiny_config(small_data[1], aug_copy=1, train_batch_size=5, unsup_ratio=5), 2)
+    first = read_records(small_data[1] / "unsup/randaugment/copy-000", ["augmented"])["augmented"]
+    stream = [item for batch in batches for item in identities(batch["augmented"])]
+    assert sorted(stream) == sorted(identities(first))
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_augmented_labelled_examples_keep_their_labels(small_data, no_crop, shuffle_buffer):
+    config = tiny_config(small_data[1], sup_aug="randaugment", unsup_ratio=0, shuffle_buffer=shuffle_buffer)
+    folders = [small_data[1] / f"sup-size_20/randaugment/copy-{copy:03d}" for copy in range(NUM_COPIES)]
+    copies = [read_records(folder, ["augmented", "label", "index"]) for folder in folders]
+    np.testing.assert_array_equal(copies[0]["label"], small_data[0]["train"][1][copies[0]["index"]])
+    expected = [item for copy in copies for item in identities(copy["augmented"], copy["label"])]
+    batches = create_batches(config, 2 * len(expected) // 4)
+    stream = [item for batch in batches for item in identities(batch["sup"], batch["label"])]
+    assert_whole_passes(stream, expected, 2)
+
+
+# ---- a function of seed and step ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("settings", [{}, {"unsup_ratio": 0}, {"unsup_ratio": 3, "sup_aug": "randaugment"}])
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_a_stream_may_start_at_any_step(small_data, shuffle_buffer, settings):
+    config = tiny_config(small_data[1], shuffle_buffer=shuffle_buffer, seed=5, **settings)
+    batches = create_batches(config, 17)
+    # At the border of two passes over the labelled examples, and in the middle of later passes over both.
+    for start_step in (5, 14):
+        assert_same_batches(create_batches(config, 3, start_step), batches[start_step : start_step + 3])
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_another_seed_gives_another_order(small_data, no_crop, shuffle_buffer):
+    streams = []
+    for seed in (0, 1, 2):
+        batches = create_batches(tiny_config(small_data[1], shuffle_buffer=shuffle_buffer, seed=seed), 5)
+        streams.append({key: np.concatenate([batch[key] for batch in batches]) for key in ("sup", "original")})
+    for key in ("sup", "original"):
+        for stream, other in itertools.combinations(streams, 2):
+            assert not np.array_equal(stream[key], other[key])
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_the_largest_seed_works_and_larger_ones_are_refused(small_data, shuffle_buffer):
+    assert len(create_batches(tiny_config(small_data[1], seed=2**29, shuffle_buffer=shuffle_buffer), 2)) == 2
+    with pytest.raises(ValueError, match=f"seed={2**29 + 1}: expected at most {2**29}"):
+        tiny_config(small_data[1], seed=2**29 + 1)
+
+
+# ---- weak augmentation ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def find_crop(small_data):
+    """A function that tells which training image a view shows, at which offset, and whether it is flipped."""
+    table = {}
+    for number, image in enumerate(small_data[0]["train"][0]):
+        for row, column, flip in itertools.product(range(9), range(9), (False, True)):
+            table[plain_crop_flip(image, (row, column), flip, 4).tobytes()] = number, (row, column), flip
+    return lambda view: table[np.ascontiguousarray(view[..., :3]).tobytes()]
+
+
+def test_the_views_of_an_image_are_cropped_and_flipped_independently(small_data, find_crop):
+    """The copies of this augmentation equal the originals, so both views are weak augmentations of one image."""
+    crops = collections.defaultdict(list)
+    for batch in create_batches(tiny_config(small_data[1], aug="crop_flip", dev_size=5), 12):
+        for key in ("sup", "original", "augmented"):
+            crops[key] += map(find_crop, batch[key])
+    pairs = list(zip(crops["original"], crops["augmented"]))
+    assert len(pairs) == 96 and all(original[0] == augmented[0] for original, augmented in pairs)
+    assert sum(original == augmented for original, augmented in pairs) <= 5  # 0.6 are expected
+    assert [crop[1:] for crop in crops["sup"]] != [crop[1:] for crop in crops["original"][:48]]
+    for key in crops:
+        assert {flip for _, _, flip in crops[key]} == {False, True}
+        assert len({offset for _, offset, _ in crops[key]}) > 20
+
+
+def test_no_image_is_flipped_where_flips_change_the_class(small_data, find_crop):
+    for batch in create_batches(tiny_config(small_data[1], aug="crop_flip", dev_size=5), 5, flip=False):
+        for key in ("sup", "original", "augmented"):
+            assert not any(find_crop(view)[2] for view in batch[key])
+
+
+def test_labelled_images_keep_their_labels_through_crops(small_data, find_crop):
+    labels = small_data[0]["train"][1]
+    for batch in create_batches(tiny_config(small_data[1]), 10):
+        assert [labels[find_crop(view)[0]] for view in batch["sup"]] == batch["label"].tolist()
+
+
+def test_a_crop_moves_color_and_alpha_together(small_data):
+    """Pixels of alpha 0 are cut out in black by the last Cutout, and stay together with their alpha."""
+    config = tiny_config(small_data[1])
+    copies = [read_records(small_data[1] / f"unsup/randaugment/copy-00{copy}", ["augmented"]) for copy in (0, 1)]
+    known = {tuple(pixel) for copy in copies for pixel in copy["augmented"].reshape(-1, 4)}
+    for batch in create_batches(config, 3):
+        assert {tuple(pixel) for pixel in batch["augmented"].reshape(-1, 4)} <= known
+        assert np.all(batch["original"][..., 3] == 255)
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch_size", [1, 5, 12, 30])
+def test_evaluation_sees_each_example_once_and_pads_with_weight_0(small_data, batch_size):
+    data = input_pipeline.open_data(tiny_config(small_data[1]))
+    dataset = input_pipeline.create_eval_dataset(data.test, 32, batch_size)
+    assert dataset.element_spec == {
+        "sup": tf.TensorSpec([batch_size, 32, 32, 4], tf.uint8),
+        "label": tf.TensorSpec([batch_size], tf.int64),
+        "weight": tf.TensorSpec([batch_size], tf.float32),
+    }
+    batches = list(dataset.as_numpy_iterator())
+    assert len(batches) == -(-12 // batch_size)
+    whole = {key: np.concatenate([batch[key] for batch in batches]) for key in batches[0]}
+    np.testing.assert_array_equal(whole["weight"], [1] * 12 + [0] * (len(whole["weight"]) - 12))
+    images, labels = small_data[0]["test"]
+    np.testing.assert_array_equal(whole["sup"][:12, ..., :3], images)
+    np.testing.assert_array_equal(whole["label"][:12], labels)
+
+
+def test_the_development_split_is_evaluated_in_its_order(small_data):
+    data = input_pipeline.open_data(tiny_config(small_data[1], dev_size=5, aug="crop_flip"))
+    batch = next(iter(input_pipeline.create_eval_dataset(data.dev, 32, 5)))
+    np.testing.assert_array_equal(batch["sup"][..., :3], small_data[0]["train"][0][15:20])
+    assert data.sup[0].num_examples == 15 and data.dev[0].num_examples == 5
+
+
+def test_a_data_set_without_test_images_opens_without_them(small_data, tmp_path):
+    data_dir = tmp_path / "records"
+    shutil.copytree(small_data[1], data_dir, ignore=shutil.ignore_patterns("test"))
+    text = (data_dir / "dataset.json").read_text()
+    (data_dir / "dataset.json").write_text(re.sub('"test_size": 10000', '"test_size": 0', text))
+    data = input_pipeline.open_data(tiny_config(data_dir))
+    assert data.test == [] and data.dev == []
+
+
+# ---- errors ---------------------------------------------------------------------------------------------------------
+
+
+def assert_refused(message, data_dir, **settings):
+    with pytest.raises(ValueError, match=message):
+        input_pipeline.open_data(tiny_config(data_dir, **settings))
+
+
+def test_more_copies_than_there_are_is_refused(small_data):
+    message = r"aug_copy=3, but .*unsup/randaugment has 2 copies\. Write more with `python -m image\.preprocess "
+    message += r"--data_type=unsup --aug=randaugment --aug_copy=3`, or train with a smaller --aug_copy\."
+    assert_refused(message, small_data[1], aug_copy=3)
+
+
+def test_missing_labelled_copies_are_asked_for_by_their_own_flag(small_data):
+    message = (
+        r"has 0 copies\. Write more with `python -m image\.preprocess --data_type=sup --sup_aug=cutout --aug_copy=2`"
+    )
+    assert_refused(message, small_data[1], sup_aug="cutout")
+
+
+def test_no_copies_of_an_augmentation_is_refused(small_data):
+    assert_refused(r"aug_copy=2, but .*unsup/cutout has 0 copies", small_data[1], aug="cutout")
+
+
+def test_another_data_set_is_refused(small_data):
+    assert_refused(r"data_dir=.* holds records of cifar10, not task_name=svhn\.", small_data[1], task_name="svhn")
+
+
+def test_missing_records_are_named_with_the_command_that_writes_them(small_data, tmp_path):
+    assert_refused(r"data_dir=.*/nowhere holds no records: there is no .*dataset\.json", tmp_path / "nowhere")
+    message = r"sup-size_30/train holds no records\. Run `python -m image\.preprocess --task_name=cifar10 "
+    message += (
+        rf"--data_type=sup --output_dir={re.escape(str(small_data[1]))}` with the same data flags as the training\."
+    )
+    assert_refused(message, small_data[1], sup_size=30)
+    assert_refused("sup-size_20-dev_7/train holds no records", small_data[1], dev_size=7)
+
+
+def test_unfinished_and_damaged_records_are_refused(small_data, tmp_path):
+    data_dir = tmp_path / "records"
+    shutil.copytree(small_data[1], data_dir)
+    info_path = data_dir / "unsup/randaugment/copy-001/info.json"
+    info = info_path.read_text()
+    info_path.write_text(info.replace('"complete": true', '"complete": false'))
+    assert_refused(r"copy-001 is unfinished: its preprocessing was stopped\. Run `python -m image\.pre", data_dir)
+    info_path.write_text(info)
+    shard = data_dir / "test/records-00000-of-00001.tfrecord"
+    shard.write_bytes(shard.read_bytes()[:-100])
+    assert_refused(r"records-00000-of-00001\.tfrecord has \d+ bytes, expected \d+: delete .*test\. Run", data_dir)

@@ -1,0 +1,163 @@
+"""utils/settings.py: one flag per field, values checked by name, and what may change between two runs."""
+
+import dataclasses
+import types
+
+import pytest
+from absl import flags
+
+from image.config import Config as ImageConfig
+from tests.image.small_data import parsed_flags
+from utils import settings
+from utils.settings import setting
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    train_steps: int = setting(100, "Number of updates.", minimum=1, maximum=1000)
+    learning_rate: float = setting(0.5, "Peak learning rate.", minimum=0)
+    use_average: bool = setting(False, "Whether to average.")
+    tsa: str = setting("", "Schedule.", ("", "log", "exp"))
+    log_steps: int = setting(10, "Steps between lines.", resumable=True)
+
+    def __post_init__(self):
+        settings.check(self)
+
+
+MODULE = types.SimpleNamespace(define_flags=lambda: settings.define_flags(Config))
+IMAGE_MODULE = types.SimpleNamespace(define_flags=lambda: settings.define_flags(ImageConfig))
+
+
+# ---- flags ----------------------------------------------------------------------------------------------------------
+
+
+def test_every_field_has_a_flag_with_its_default_and_meaning():
+    with parsed_flags(MODULE):
+        for field in dataclasses.fields(Config):
+            flag = flags.FLAGS[field.name]
+            assert flag.default == field.default
+            assert flag.help.startswith(field.metadata["help"])
+        assert flags.FLAGS["tsa"].help == "Schedule. One of: '', 'log', 'exp'."
+        assert settings.from_flags(Config) == Config()
+
+
+def test_flags_make_the_config_that_they_name():
+    arguments = ["--train_steps=7", "--learning_rate=2", "--use_average", "--tsa=log", "--log_steps=3"]
+    with parsed_flags(MODULE, *arguments):
+        assert settings.from_flags(Config) == Config(7, 2.0, True, "log", 3)
+    with parsed_flags(MODULE, "--nouse_average", "--tsa="):
+        assert settings.from_flags(Config) == Config()
+
+
+def changed_value(field):
+    """An allowed value that is not the default."""
+    if field.type is bool:
+        return not field.default
+    if field.metadata["choices"]:
+        return next(choice for choice in field.metadata["choices"] if choice != field.default)
+    if field.type is str:
+        return f"other {field.default}"
+    return field.default / 2 if field.type is float else field.default + 1
+
+
+def test_every_setting_of_an_image_run_can_be_given_as_a_flag():
+    fields = dataclasses.fields(ImageConfig)
+    choices = {field.name: field.metadata["choices"] for field in fields}
+    changed = {
+        field.name: changed_value(field)
+        for field in fields
+        if choices[field.name] is None or len(choices[field.name]) > 1
+    }
+    assert set(choices) - set(changed) <= {"model_name"}
+    with parsed_flags(IMAGE_MODULE, *(f"--{name}={value}" for name, value in changed.items())):
+        assert settings.from_flags(ImageConfig) == ImageConfig(**changed)
+
+
+def test_every_setting_of_an_image_run_has_a_meaning():
+    for field in dataclasses.fields(ImageConfig):
+        assert field.metadata["help"].endswith("."), field.name
+
+
+def test_a_flag_of_the_wrong_type_is_refused_by_name():
+    with pytest.raises(flags.IllegalFlagValueError, match="flag --train_steps=many"):
+        with parsed_flags(MODULE, "--train_steps=many"):
+            pass
+
+
+def test_a_flag_value_that_is_not_allowed_is_refused_by_the_config():
+    with parsed_flags(MODULE, "--train_steps=0"), pytest.raises(ValueError, match="train_steps=0: expected at least 1"):
+        settings.from_flags(Config)
+
+
+# ---- allowed values -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"train_steps": "7"}, r"train_steps='7': expected a value of type int\."),
+        ({"train_steps": 7.0}, r"train_steps=7\.0: expected a value of type int\."),
+        ({"train_steps": True}, r"train_steps=True: expected a value of type int\."),
+        ({"learning_rate": "fast"}, r"learning_rate='fast': expected a value of type float\."),
+        ({"learning_rate": False}, r"learning_rate=False: expected a value of type float\."),
+        ({"use_average": 1}, r"use_average=1: expected a value of type bool\."),
+        ({"tsa": None}, r"tsa=None: expected a value of type str\."),
+        ({"tsa": "linear"}, r"tsa='linear': expected one of '', 'log', 'exp'\."),
+        ({"train_steps": 0}, r"train_steps=0: expected at least 1\."),
+        ({"train_steps": 1001}, r"train_steps=1001: expected at most 1000\."),
+        ({"learning_rate": -0.1}, r"learning_rate=-0\.1: expected at least 0\."),
+        ({"learning_rate": float("nan")}, r"learning_rate=nan: expected at least 0\."),
+    ],
+)
+def test_a_value_that_is_not_allowed_is_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        Config(**values)
+
+
+def test_the_bounds_themselves_and_whole_numbers_for_floats_are_allowed():
+    assert Config(train_steps=1).train_steps == 1
+    assert Config(train_steps=1000).train_steps == 1000
+    assert Config(learning_rate=0).learning_rate == 0
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"sup_size": 10, "dev_size": 10}, r"dev_size=10 leaves nothing of sup_size=10 to train on\."),
+        ({"ema_decay": 1.0}, r"ema_decay=1\.0: expected less than 1\."),
+        ({"train_steps": 5, "warmup_steps": 5}, r"warmup_steps=5: expected fewer than train_steps=5\."),
+        ({"tsa": "cosine"}, r"tsa='cosine': expected one of '', 'log', 'linear', 'exp'\."),
+        ({"aug": "autoaugment"}, r"aug='autoaugment': expected one of 'randaugment', 'cutout', 'crop_flip'\."),
+        ({"model_name": "vgg"}, r"model_name='vgg': expected one of 'wrn'"),
+    ],
+)
+def test_settings_of_an_image_run_that_exclude_each_other_are_named(values, message):
+    with pytest.raises(ValueError, match=message):
+        ImageConfig(**values)
+
+
+# ---- continued runs -------------------------------------------------------------------------------------------------
+
+
+def test_equal_settings_do_not_contradict():
+    assert settings.contradictions(Config(), dataclasses.asdict(Config())) == []
+
+
+def test_a_changed_setting_is_named_with_both_values():
+    config = Config(train_steps=7, tsa="log")
+    lines = settings.contradictions(config, dataclasses.asdict(Config()))
+    assert lines == ["train_steps: was 100, now 7", "tsa: was '', now 'log'"]
+
+
+def test_resumable_settings_may_change():
+    assert settings.contradictions(Config(log_steps=11), dataclasses.asdict(Config())) == []
+
+
+def test_a_setting_that_an_older_version_lacked_had_its_default():
+    assert settings.contradictions(Config(), {"train_steps": 100}) == []
+    assert settings.contradictions(Config(use_average=True), {}) == ["use_average: was False, now True"]
+
+
+def test_which_settings_of_an_image_run_may_change():
+    resumable = {field.name for field in dataclasses.fields(ImageConfig) if field.metadata["resumable"]}
+    assert resumable == {"data_dir", "eval_batch_size", "max_save", "log_steps", "eval_steps", "iterations"}
