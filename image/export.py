@@ -7,6 +7,7 @@ probabilities = predict_proba(model, images)     # uint8 [n, size, size, 3]
 import collections
 import csv
 import dataclasses
+import io
 import os
 
 import numpy as np
@@ -76,7 +77,8 @@ def read_images(path, image_size):
       (names, images uint8 [n, image_size, image_size, 3]).
     """
     if path.endswith(".npy"):
-        images = np.load(path, allow_pickle=False)
+        images = _read_array(path)
+        check_images(images, image_size)
         return [str(number) for number in range(len(images))], images
     paths = (
         [path]
@@ -93,19 +95,31 @@ def read_images(path, image_size):
     return paths, np.stack([_read_image(name, image_size) for name in paths])
 
 
+def _read_array(path):
+    try:
+        return np.load(path, allow_pickle=False)
+    except (OSError, EOFError, ValueError) as error:
+        raise ValueError(f"{path} cannot be read as an array ({error}): write it with np.save.") from error
+
+
 def _read_image(path, image_size):
     try:
         with Image.open(path) as image:
             return np.asarray(image.convert("RGB").resize([image_size, image_size], Image.Resampling.BICUBIC))
-    except OSError as error:
+    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for broken chunks
         raise ValueError(f"{path} cannot be read as an image ({error}): remove it or replace it.") from error
 
 
 def write_predictions(path, names, probabilities, class_names):
     """Writes a CSV file: name, predicted class, its probability, then the probability of each class."""
-    with tf.io.gfile.GFile(path, "w") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(["image", "class", "probability", *class_names])
-        for name, row in zip(names, probabilities):
-            best = int(np.argmax(row))
-            writer.writerow([name, class_names[best], f"{row[best]:.6f}", *(f"{value:.6f}" for value in row)])
+    lines = io.StringIO()
+    writer = csv.writer(lines, lineterminator="\n")
+    writer.writerow(["image", "class", "probability", *class_names])
+    for name, row in zip(names, probabilities):
+        best = int(np.argmax(row))
+        writer.writerow([name, class_names[best], f"{row[best]:.6f}", *(f"{value:.6f}" for value in row)])
+    try:
+        with tf.io.gfile.GFile(path, "w") as file:
+            file.write(lines.getvalue())
+    except tf.errors.OpError as error:
+        raise ValueError(f"{path} cannot be written ({error}): choose another --predict_output.") from error

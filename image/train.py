@@ -50,14 +50,15 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
                 step += steps_per_call(config)
             metrics = run_dir.take_metrics(model, step)
             metrics["examples_per_second"] = num_steps * examples_per_step(config) / (time.time() - started)
-            if step % config.save_steps == 0 or step == config.train_steps:
-                if data.dev:
-                    metrics["dev_accuracy"] = evaluate(model, data.dev, config, data.facts, strategy)["accuracy"]
-                    checkpoints.save_if_best(step, metrics["dev_accuracy"])
-                checkpoints.save(step)
+            at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
+            if data.dev and at_checkpoint:
+                metrics["dev_accuracy"] = evaluate(model, data.dev, config, data.facts, strategy)["accuracy"]
+                checkpoints.save_if_best(step, metrics["dev_accuracy"])
             if data.test and config.eval_steps and step % config.eval_steps == 0:
                 metrics["test_accuracy"] = evaluate(model, data.test, config, data.facts, strategy)["accuracy"]
             writer.write(step, metrics)
+            if at_checkpoint:  # comes last: a run that is killed before it repeats all of the above
+                checkpoints.save(step)
         writer.close()
 
     step = checkpoints.restore_chosen(by_dev=bool(data.dev))

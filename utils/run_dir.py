@@ -33,11 +33,13 @@ def read_json(path):
 
 
 def prepare(model_dir, config):
-    """Makes model_dir, or takes up the run that is in it; refuses a run of other settings."""
+    """Makes model_dir, or takes up the run that is in it; refuses a run of other settings that left checkpoints."""
     path = os.path.join(model_dir, "config.json")
     try:
         tf.io.gfile.makedirs(model_dir)
-        if tf.io.gfile.exists(path):
+        # An attempt that failed before its first checkpoint, on a wrong setting say, left nothing to be continued.
+        left = [os.path.join(model_dir, name) for name in ("best", "checkpoints")]
+        if tf.io.gfile.exists(path) and any(tf.io.gfile.exists(folder) for folder in left):
             lines = settings.contradictions(config, read_json(path))
             if lines:
                 raise ValueError(

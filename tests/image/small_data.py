@@ -8,8 +8,9 @@ import numpy as np
 import tensorflow as tf
 from absl import flags
 
-from image import preprocess, record_format
+from image import export, preprocess, record_format, train
 from image.config import Config
+from image.datasets import DATASETS
 
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
 
@@ -79,6 +80,24 @@ def run_preprocess(raw_data_dir, output_dir, **settings):
 def tiny_config(data_dir, **settings):
     """The configuration of a tiny run on the records that run_preprocess writes."""
     return Config(**{"data_dir": str(data_dir), "sup_size": 20, "aug_copy": 2} | TINY_RUN | settings)
+
+
+def export_random_model(export_dir):
+    """Exports a tiny network of random weights, whose average is another one, and returns the model."""
+    tf.keras.utils.set_random_seed(0)
+    model = train.create_model(tiny_config("data"), DATASETS["cifar10"])
+    rng = np.random.default_rng(0)
+    weights = model.average_network.get_weights()
+    model.average_network.set_weights([rng.normal(weight, 0.2 * (weight.ndim > 1)) for weight in weights])
+    export.export(model, DATASETS["cifar10"], str(export_dir))
+    return model
+
+
+def colored_images(count, size=32):
+    """Noise on a random colour: images that even a random network tells apart."""
+    rng = np.random.default_rng(count)
+    colors = rng.integers(0, 200, (count, 1, 1, 3))
+    return (colors + rng.integers(0, 56, (count, size, size, 3))).astype(np.uint8)
 
 
 def read_records(set_dir, keys=("original", "index")):

@@ -62,8 +62,7 @@ def identities(*arrays):
 # ---- batches --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
-@pytest.mark.parametrize("unsup_ratio", [1, 2, 5])
+@pytest.mark.parametrize("unsup_ratio, shuffle_buffer", [(1, FROM_FILES), (2, IN_MEMORY), (5, FROM_FILES)])
 def test_a_batch_has_four_parts_of_static_shape(small_data, unsup_ratio, shuffle_buffer):
     config = tiny_config(small_data[1], unsup_ratio=unsup_ratio, shuffle_buffer=shuffle_buffer)
     dataset = input_pipeline.create_train_dataset(config, input_pipeline.open_data(config))
@@ -175,12 +174,11 @@ def test_a_stream_may_start_at_any_step(small_data, shuffle_buffer, settings):
 @pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
 def test_another_seed_gives_another_order(small_data, no_crop, shuffle_buffer):
     streams = []
-    for seed in (0, 1, 2):
+    for seed in (0, 1):
         batches = create_batches(tiny_config(small_data[1], shuffle_buffer=shuffle_buffer, seed=seed), 5)
         streams.append({key: np.concatenate([batch[key] for batch in batches]) for key in ("sup", "original")})
     for key in ("sup", "original"):
-        for stream, other in itertools.combinations(streams, 2):
-            assert not np.array_equal(stream[key], other[key])
+        assert not np.array_equal(streams[0][key], streams[1][key])
 
 
 @pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])

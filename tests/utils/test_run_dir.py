@@ -66,12 +66,20 @@ def test_a_run_of_the_same_configuration_is_taken_up_with_its_resumable_settings
     assert run_dir.read_json(str(tmp_path / "config.json"))["log_steps"] == 5
 
 
-def test_a_run_of_another_configuration_is_refused_and_left_alone(tmp_path):
+@pytest.mark.parametrize("folder", ["checkpoints", "best"])
+def test_a_run_of_another_configuration_is_refused_and_left_alone(tmp_path, folder):
     run_dir.prepare(str(tmp_path), Config())
+    (tmp_path / folder).mkdir()
     message = r"holds a run of another configuration \(train_steps: was 100, now 7\)\. Give those settings again to "
     with pytest.raises(ValueError, match=message + r"continue it, or choose another --model_dir\."):
         run_dir.prepare(str(tmp_path), Config(train_steps=7, log_steps=5))
     assert run_dir.read_json(str(tmp_path / "config.json")) == {"train_steps": 100, "log_steps": 10}
+
+
+def test_an_attempt_that_left_no_checkpoint_does_not_bind_the_next_one(tmp_path):
+    run_dir.prepare(str(tmp_path), Config())
+    run_dir.prepare(str(tmp_path), Config(train_steps=7))
+    assert run_dir.read_json(str(tmp_path / "config.json")) == {"train_steps": 7, "log_steps": 10}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -156,6 +164,16 @@ def test_the_console_shows_the_step_the_metrics_and_the_time_left(tmp_path, caps
     writer.write(20, {"loss": 1.25, "sup_accuracy": 0.5, "tsa_threshold": 0.1})
     writer.close()
     assert capsys.readouterr().err == "step 20/40  loss 1.25  sup_accuracy 0.5  00:40 left\n"
+
+
+def test_a_terminal_shows_a_bar_with_the_metrics(tmp_path, capsys, monkeypatch):
+    bar = run_dir.tqdm
+    monkeypatch.setattr(run_dir, "tqdm", lambda **options: bar(**options | {"disable": False, "mininterval": 0}))
+    writer = run_dir.MetricsWriter(str(tmp_path), 10, train_steps=40)
+    writer.write(20, {"loss": 1.25, "tsa_threshold": 0.1})
+    writer.close()
+    shown = capsys.readouterr().err
+    assert "10/40" in shown and "20/40" in shown and "loss=1.25" in shown and "tsa_threshold" not in shown
 
 
 def test_metrics_that_cannot_be_written_are_told(tmp_path):
