@@ -38,6 +38,7 @@ class Config:
     wrn_depth: int = setting(28, "Wide ResNet: number of layers, 6n + 4.")
     wrn_size: int = setting(32, "Wide ResNet: filters of the first group, 16 times the widening factor.", minimum=1)
     wrn_stem_stride: int = setting(1, "Wide ResNet: stride of the first convolution; 2 for small machines.", (1, 2))
+    shake_shake_width: int = setting(96, "Shake-Shake: filters of the first stage, 32, 96 or 112.", minimum=2)
     sync_batch_norm: bool = setting(False, "Batch-norm statistics over all replicas instead of each one's own.")
 
     # Optimisation

@@ -147,7 +147,8 @@ class UDAModel(tf.keras.Model):
         if self.average_network is None:
             return
         for average, weight in zip(self.average_network.weights, self.network.weights):
-            average.assign_sub((1.0 - self.ema_decay) * (average - weight))
+            if weight.dtype.is_floating:  # a counter has no average
+                average.assign_sub((1.0 - self.ema_decay) * (average - weight))
 
     def test_step(self, batch):
         """Accuracy and cross-entropy on "sup" and "label"; a "weight" of 0 marks padding."""

@@ -22,23 +22,29 @@ class Normalize(layers.Layer):
         return super().get_config() | {"mean": self.mean, "std": self.std}
 
 
-def conv(inputs, num_filters, kernel_size, strides=1):
+def conv(inputs, num_filters, kernel_size, strides=1, padding="same"):
     # N(0, sqrt(2 / (k² · filters)))
     initializer = tf.keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
     layer = layers.Conv2D(
-        num_filters, kernel_size, strides, padding="same", use_bias=False, kernel_initializer=initializer
+        num_filters, kernel_size, strides, padding=padding, use_bias=False, kernel_initializer=initializer
+    )
+    return layer(inputs)
+
+
+def batch_norm(inputs, synchronized, scale_initializer="ones"):
+    layer = layers.BatchNormalization(
+        momentum=0.9, epsilon=1e-5, gamma_initializer=scale_initializer, synchronized=synchronized
     )
     return layer(inputs)
 
 
 def batch_norm_relu(inputs, synchronized):
-    layer = layers.BatchNormalization(momentum=0.9, epsilon=1e-5, synchronized=synchronized)
-    return layers.ReLU()(layer(inputs))
+    return layers.ReLU()(batch_norm(inputs, synchronized))
 
 
-def classifier_head(inputs, num_classes):
-    """Global average pooling and a dense layer whose initial range is set by the number of classes."""
+def classifier_head(inputs, num_classes, initializer=None):
+    """Global average pooling and a dense layer, whose initial range is set by the number of classes by default."""
     limit = 1.0 / num_classes**0.5
-    initializer = tf.keras.initializers.RandomUniform(-limit, limit)
+    initializer = initializer or tf.keras.initializers.RandomUniform(-limit, limit)
     pooled = layers.GlobalAveragePooling2D()(inputs)
     return layers.Dense(num_classes, kernel_initializer=initializer, dtype="float32", name="logits")(pooled)
