@@ -6,6 +6,7 @@ python -m image.main --do_predict --model_dir=runs/cifar10_4000 --predict_input=
 
 import os
 
+import tensorflow as tf
 from absl import app, flags, logging
 
 from image import export
@@ -37,7 +38,7 @@ def main(_):
             train()
         if FLAGS.do_predict:
             predict()
-    except ValueError as error:
+    except (ValueError, OSError, tf.errors.ResourceExhaustedError) as error:  # the last: a full disk or device
         raise SystemExit(f"error: {error}") from error
 
 

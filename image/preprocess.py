@@ -20,6 +20,7 @@ from utils import records
 
 FLAGS = flags.FLAGS
 SHARD_SIZE = 4096
+ORDER, AUGMENTATION = 1, 2  # begin the seeds of what is drawn, so that no two draws share a stream of numbers
 
 # A set of records to write: rows `indices` of arrays[split], in that order. `augmentation` is "" for plain records.
 SetPlan = collections.namedtuple("SetPlan", "set_dir split indices labelled augmentation random_key settings")
@@ -68,22 +69,25 @@ def plan_unlabelled(output_dir, num_examples, augmentation, num_copies, seed):
 def _plan_copies(parent_dir, split, indices, labelled, augmentation, num_copies, seed, draw):
     for copy in range(num_copies):
         # A fresh order for every copy, so that copies read side by side do not show the same image at once.
-        order = np.random.default_rng([seed, copy]).permutation(indices)
+        order = np.random.default_rng([ORDER, labelled, seed, copy]).permutation(indices)
         settings = {"split": split, **draw, "augmentation": augmentation, "copy": copy, "seed": seed}
         settings["num_planned"] = len(indices)
         set_dir = record_format.copy_dir(parent_dir, augmentation, copy)
-        yield SetPlan(set_dir, split, order, labelled, augmentation, (seed, copy), settings)
+        yield SetPlan(set_dir, split, order, labelled, augmentation, (AUGMENTATION, labelled, seed, copy), settings)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
+def num_shards(plan):
+    return -(-len(plan.indices) // SHARD_SIZE)
+
+
 def split_into_jobs(plan):
-    num_shards = -(-len(plan.indices) // SHARD_SIZE)
-    for shard in range(num_shards):
+    for shard in range(num_shards(plan)):
         indices = plan.indices[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
-        random_key = (*plan.random_key, shard)
-        yield Job(plan.set_dir, shard, num_shards, plan.split, indices, plan.labelled, plan.augmentation, random_key)
+        key = (*plan.random_key, shard)
+        yield Job(plan.set_dir, shard, num_shards(plan), plan.split, indices, plan.labelled, plan.augmentation, key)
 
 
 def write_job(job, arrays):
@@ -116,22 +120,30 @@ def write_sets(plans, read_arrays, facts, replicas=1, worker_id=0, workers=1):
     plans = [plan for plan in plans if records.begin_set(plan.set_dir, common | plan.settings)]
     unfinished_dirs = {plan.set_dir for plan in plans}
     jobs = [job for job in jobs if job.set_dir in unfinished_dirs]
-    workers = min(workers, len(jobs))
+    left = collections.Counter(job.set_dir for job in jobs)
     with tqdm(total=len(jobs), unit="shard", desc=f"writing {len(jobs)} shards", disable=not jobs) as progress:
-        if workers <= 1:
-            arrays = read_arrays() if jobs else None
-            for job in jobs:
-                write_job(job, arrays)
-                progress.update()
-        else:
-            # Spawned, not forked: TensorFlow's threads do not survive a fork.
-            context = multiprocessing.get_context("spawn")
-            with context.Pool(workers, _start_process, (read_arrays,)) as pool:
-                for _ in pool.imap_unordered(_write_in_process, jobs):
-                    progress.update()
-    unfinished = [plan for plan in plans if not records.finish_set(plan.set_dir, -(-len(plan.indices) // SHARD_SIZE))]
+        for job in _write_jobs(jobs, read_arrays, min(workers, len(jobs))):
+            progress.update()
+            left[job.set_dir] -= 1
+            if not left[job.set_dir]:  # each copy can be used as soon as it is whole
+                records.finish_set(job.set_dir, job.num_shards)
+    unfinished = [plan for plan in plans if not records.finish_set(plan.set_dir, num_shards(plan))]
     if unfinished:
         print(f"{len(unfinished)} sets wait for shards of other workers (replicas={replicas}).")
+
+
+def _write_jobs(jobs, read_arrays, workers):
+    """Yields each job when it is done."""
+    if workers <= 1:
+        arrays = read_arrays() if jobs else None
+        for job in jobs:
+            write_job(job, arrays)
+            yield job
+    else:
+        # Spawned, not forked: TensorFlow's threads do not survive a fork.
+        context = multiprocessing.get_context("spawn")
+        with context.Pool(workers, _start_process, (read_arrays,)) as pool:
+            yield from pool.imap_unordered(_write_in_process, jobs)
 
 
 _process_arrays = None
@@ -144,6 +156,7 @@ def _start_process(read_arrays):
 
 def _write_in_process(job):
     write_job(job, _process_arrays)
+    return job
 
 
 # ---- from the command line ------------------------------------------------------------------------------------------

@@ -193,12 +193,15 @@ def take_metrics(model, step):
     """Reads the training metrics since the last call and starts them anew.
 
     Raises:
-      ValueError: if the loss is not a finite number.
+      ValueError: if the loss or a weight is not a finite number.
     """
     counts = {name: tf.convert_to_tensor(metric.count) for name, metric in model.train_metrics.items()}
     metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items() if counts[name] > 0}
     model.reset_metrics()
-    if not np.isfinite(metrics["loss"]):
+    # The loss is from before the last update, which may have broken the weights.
+    weights = [weight for weight in model.network.weights if weight.dtype.is_floating]
+    finite = all(tf.reduce_all(tf.math.is_finite(weight)) for weight in weights)
+    if not (finite and np.isfinite(metrics["loss"])):
         raise ValueError(
             f"step={step}: loss={metrics['loss']}. The training has diverged; the last checkpoint is from before. "
             "Use a lower --learning_rate or more --warmup_steps, in a new --model_dir."

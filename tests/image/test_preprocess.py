@@ -21,6 +21,7 @@ from tests.image.small_data import (
     run_preprocess,
     write_cifar10,
 )
+from utils import records
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -96,7 +97,8 @@ def test_both_views_of_a_record_belong_together(raw, tmp_path, small_shards):
     parsed = read_records(tmp_path / "unsup/randaugment/copy-001", ["original", "augmented"])
     for shard in range(3):
         rows = slice(16 * shard, 16 * (shard + 1))
-        expected = randaugment(parsed["original"][rows, ..., :3], np.random.default_rng((7, 1, shard)))
+        rng = np.random.default_rng((preprocess.AUGMENTATION, False, 7, 1, shard))
+        expected = randaugment(parsed["original"][rows, ..., :3], rng)
         np.testing.assert_array_equal(parsed["augmented"][rows], expected)
 
 
@@ -353,3 +355,34 @@ def test_a_worker_id_beyond_the_replicas_is_refused(raw, tmp_path):
     arguments = preprocess_arguments(raw[0], tmp_path / "data", replicas=2, worker_id=2)
     assert_ends_with_error(r"error: worker_id=2: expected less than replicas=2\.", *arguments)
     assert not (tmp_path / "data").exists()
+
+
+def test_every_draw_has_its_own_stream_of_random_numbers():
+    facts, labels = datasets.DATASETS["cifar10"], np.arange(20) % 10
+    draw = {"sup_size": 20, "use_equal_split": False, "label_seed": -1, "dev_size": 0}
+    plans = [
+        *preprocess.plan_labelled("out", facts, labels, draw, "randaugment", 2, seed=0),
+        *preprocess.plan_unlabelled("out", 20, "randaugment", 2, seed=0),
+    ]
+    copies = [plan for plan in plans if plan.augmentation]
+    orders = [tuple(plan.indices) for plan in copies]
+    keys = [job.random_key for plan in copies for job in preprocess.split_into_jobs(plan)]
+    first_numbers = {np.random.default_rng(key).integers(2**60) for key in keys}
+    assert len(set(orders)) == len(first_numbers) == 4
+    assert not first_numbers & {np.random.default_rng([0, copy]).integers(2**60) for copy in range(2)}
+
+
+def test_a_copy_is_complete_before_the_next_one_is(tmp_path, monkeypatch):
+    arrays = {"unlabelled": (np.zeros([8, 32, 32, 3], np.uint8), None)}
+    plans = list(preprocess.plan_unlabelled(str(tmp_path), 8, "cutout", 2, seed=0))
+    write_job = preprocess.write_job
+
+    def fail_at_the_second(job, arrays):
+        if job.set_dir == plans[1].set_dir:
+            raise KeyboardInterrupt
+        write_job(job, arrays)
+
+    monkeypatch.setattr(preprocess, "write_job", fail_at_the_second)
+    with pytest.raises(KeyboardInterrupt):
+        preprocess.write_sets(plans, lambda: arrays, datasets.DATASETS["cifar10"])
+    assert records.read_set(plans[0].set_dir, {}, "").num_examples == 8
