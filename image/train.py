@@ -48,6 +48,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
             while step < next_stop:
                 train_steps_on_device(iterator)
                 step += steps_per_call(config)
+                writer.advance(step)
             metrics = run_dir.take_metrics(model, step)
             metrics["examples_per_second"] = num_steps * examples_per_step(config) / (time.time() - started)
             at_checkpoint = step % config.save_steps == 0 or step == config.train_steps

@@ -81,6 +81,10 @@ class MetricsWriter:
         self.start_time, self.start_step, self.train_steps = time.time(), start_step, train_steps
         self.bar = tqdm(total=train_steps, initial=start_step, unit="step", disable=None)  # off unless on a terminal
 
+    def advance(self, step):
+        """Moves the progress bar, where there is one."""
+        self.bar.update(step - self.bar.n)
+
     def write(self, step, metrics):
         metrics = {name: float(value) for name, value in metrics.items()}
         try:
@@ -92,8 +96,7 @@ class MetricsWriter:
             ) from error
         shown = {name: f"{value:.4g}" for name, value in metrics.items() if name in SHOWN}
         if not self.bar.disable:
-            self.bar.set_postfix(shown, refresh=False)
-            self.bar.update(step - self.bar.n)
+            self.bar.set_postfix(shown)
         else:
             values = "  ".join(f"{name} {value}" for name, value in shown.items())
             print(f"step {step}/{self.train_steps}  {values}  {self.time_left(step)} left", file=sys.stderr, flush=True)

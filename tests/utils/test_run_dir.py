@@ -170,6 +170,7 @@ def test_a_terminal_shows_a_bar_with_the_metrics(tmp_path, capsys, monkeypatch):
     bar = run_dir.tqdm
     monkeypatch.setattr(run_dir, "tqdm", lambda **options: bar(**options | {"disable": False, "mininterval": 0}))
     writer = run_dir.MetricsWriter(str(tmp_path), 10, train_steps=40)
+    writer.advance(20)
     writer.write(20, {"loss": 1.25, "tsa_threshold": 0.1})
     writer.close()
     shown = capsys.readouterr().err
@@ -188,7 +189,7 @@ def test_metrics_that_cannot_be_written_are_told(tmp_path):
     writer.close()
 
 
-def create_mean_metrics(**values):
+def create_mean_metrics(weight=1.0, **values):
     metrics = {name: tf.keras.metrics.Mean(name) for name in ("loss", "sup_loss", "unsup_loss")}
     for name, numbers in values.items():
         for number in numbers:
@@ -198,7 +199,8 @@ def create_mean_metrics(**values):
         for metric in metrics.values():
             metric.reset_state()
 
-    return types.SimpleNamespace(train_metrics=metrics, reset_metrics=reset_metrics)
+    network = types.SimpleNamespace(weights=[tf.Variable(7, dtype=tf.int64), tf.Variable([0.0, weight])])
+    return types.SimpleNamespace(train_metrics=metrics, reset_metrics=reset_metrics, network=network)
 
 
 def test_metrics_are_means_since_the_last_reading_and_unused_ones_are_left_out():
@@ -215,6 +217,12 @@ def test_a_loss_that_is_no_number_ends_the_run(loss):
     )
     with pytest.raises(ValueError, match=message):
         run_dir.take_metrics(create_mean_metrics(loss=[1.0, loss]), 10)
+
+
+@pytest.mark.parametrize("weight", [math.nan, math.inf])
+def test_weights_that_the_last_update_broke_end_the_run_before_they_are_saved(weight):
+    with pytest.raises(ValueError, match="step=10: loss=1.0. The training has diverged"):
+        run_dir.take_metrics(create_mean_metrics(weight, loss=[1.0]), 10)
 
 
 # ---- checkpoints ----------------------------------------------------------------------------------------------------
