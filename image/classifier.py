@@ -145,13 +145,15 @@ def describe(images, classes, flip):
 def write_records(config, facts, arrays):
     """Writes the records that `config` needs, or checks that those in place are of the same data."""
     draw = {name: getattr(config, name) for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
-    num_copies = config.aug_copy if config.sup_aug != "crop_flip" else 0
-    images, labels = arrays["train"]
+    online, num_images = config.aug_mode == "online", len(arrays["unlabelled"][0])
+    num_copies = config.aug_copy if config.sup_aug != "crop_flip" and not online else 0
+    labels = arrays["train"][1]
     plans = list(
         preprocess.plan_labelled(config.data_dir, facts, labels, draw, config.sup_aug, num_copies, config.seed)
     )
-    if config.unsup_ratio:
-        num_images = len(arrays["unlabelled"][0])
+    if config.unsup_ratio and online:
+        plans += preprocess.plan_originals(config.data_dir, num_images)
+    elif config.unsup_ratio:
         plans += preprocess.plan_unlabelled(config.data_dir, num_images, config.aug, config.aug_copy, config.seed)
     fingerprint = hashlib.sha256(np.ascontiguousarray(arrays["unlabelled"][0]))
     fingerprint.update(labels)

@@ -19,10 +19,11 @@ class Config:
     label_seed: int = setting(-1, "Seed of the draw of labelled examples; -1 is the original release's.", minimum=-1)
     dev_size: int = setting(0, "How many labelled examples are held out to choose the best checkpoint.", minimum=0)
     aug: str = setting("randaugment", "Augmentation of the unlabelled examples.", tuple(AUGMENTATIONS))
-    aug_copy: int = setting(10, "Number of augmented copies of the unlabelled data to read.", minimum=1)
-    sup_aug: str = setting(
-        "crop_flip", "Augmentation of the labelled examples; other than crop_flip needs copies.", tuple(AUGMENTATIONS)
+    sup_aug: str = setting("crop_flip", "Augmentation of the labelled examples.", tuple(AUGMENTATIONS))
+    aug_mode: str = setting(
+        "offline", "Read augmented copies from disk, or augment while training.", ("offline", "online")
     )
+    aug_copy: int = setting(10, "Offline: number of augmented copies to read.", minimum=1)
     shuffle_buffer: int = setting(100_000, "Records held in memory for shuffling.", minimum=1)
 
     # Objective

@@ -10,11 +10,12 @@ import os
 
 import tensorflow as tf
 
-from augmentation import weak
+from augmentation import randaugment_tf, weak
 from image import record_format
 from utils import records
 
 Data = collections.namedtuple("Data", "facts sup unsup dev test")
+SUP, ORIGINAL, AUGMENTED = range(3)  # the views of a batch
 
 
 # ---- which records --------------------------------------------------------------------------------------------------
@@ -32,12 +33,13 @@ def open_data(config):
     sup_dir = record_format.sup_dir(
         config.data_dir, config.sup_size, config.use_equal_split, config.label_seed, config.dev_size
     )
-    sup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")]
-    if config.sup_aug != "crop_flip":
+    sup, unsup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")], []
+    if config.sup_aug != "crop_flip" and config.aug_mode == "offline":
         sup = _read_copies(config, sup_dir, config.sup_aug, "sup")
-    unsup = (
-        _read_copies(config, os.path.join(config.data_dir, "unsup"), config.aug, "unsup") if config.unsup_ratio else []
-    )
+    if config.unsup_ratio and config.aug_mode == "offline":
+        unsup = _read_copies(config, os.path.join(config.data_dir, "unsup"), config.aug, "unsup")
+    elif config.unsup_ratio:
+        unsup = [_read_set(config, record_format.originals_dir(config.data_dir), "unsup --aug_mode=online")]
     dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
     test = [_read_set(config, os.path.join(config.data_dir, "test"), "sup")] if facts.test_size else []
     return Data(facts, sup, unsup, dev, test)
@@ -71,20 +73,30 @@ def create_train_dataset(config, data, start_step=0):
     """Global batches for the steps start_step, start_step + 1, …, without end."""
     facts, padding = data.facts, data.facts.image_size // 8  # 4 pixels at 32 × 32
 
+    def seed_of(step, view):
+        # Each view has its own draws: the two views of an unlabelled image are cropped independently.
+        return tf.stack([3 * config.seed + view, tf.cast(step, tf.int32)])
+
     def augment_weakly(images, step, view):
-        # Each view has its own draw: the two views of an unlabelled image are cropped independently.
-        seed = [3 * config.seed + view, tf.cast(step, tf.int32)]
-        draw = weak.draw_crop_flip(seed, images.shape[0], padding, facts.flip)
+        draw = weak.draw_crop_flip(seed_of(step, view), images.shape[0], padding, facts.flip)
         return weak.crop_flip(images, *draw, padding)
 
+    def parse_views(serialized, keys, augmentation, step, view):
+        """Parses `keys` and "augmented", which is in the records or made now."""
+        if config.aug_mode == "offline" and (view == AUGMENTED or augmentation != "crop_flip"):
+            return record_format.parse(serialized, facts.image_size, {"augmented", *keys})
+        parsed = record_format.parse(serialized, facts.image_size, {"original", *keys})
+        seed = tf.random.experimental.stateless_fold_in(seed_of(step, view), 1)
+        augmented = randaugment_tf.AUGMENTATIONS[augmentation](parsed["original"][..., :3], seed)
+        return parsed | {"augmented": augmented}
+
     def create_batch(step, sup_records, unsup_records=None):
-        sup_view = "original" if config.sup_aug == "crop_flip" else "augmented"
-        sup = record_format.parse(sup_records, facts.image_size, [sup_view, "label"])
-        batch = {"sup": augment_weakly(sup[sup_view], step, 0), "label": sup["label"]}
+        sup = parse_views(sup_records, ["label"], config.sup_aug, step, SUP)
+        batch = {"sup": augment_weakly(sup["augmented"], step, SUP), "label": sup["label"]}
         if unsup_records is not None:
-            unsup = record_format.parse(unsup_records, facts.image_size, ["original", "augmented"])
-            batch["original"] = augment_weakly(unsup["original"], step, 1)
-            batch["augmented"] = augment_weakly(unsup["augmented"], step, 2)
+            unsup = parse_views(unsup_records, ["original"], config.aug, step, AUGMENTED)
+            batch["original"] = augment_weakly(unsup["original"], step, ORIGINAL)
+            batch["augmented"] = augment_weakly(unsup["augmented"], step, AUGMENTED)
         return batch
 
     streams = [tf.data.Dataset.range(start_step, tf.int64.max)]

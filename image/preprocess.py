@@ -66,6 +66,13 @@ def plan_unlabelled(output_dir, num_examples, augmentation, num_copies, seed):
     yield from _plan_copies(unsup_dir, "unlabelled", indices, False, augmentation, num_copies, seed, {})
 
 
+def plan_originals(output_dir, num_examples):
+    """All training images once and as they are: what the trainer augments itself."""
+    settings = {"split": "unlabelled", "num_planned": num_examples}
+    set_dir = record_format.originals_dir(output_dir)
+    yield SetPlan(set_dir, "unlabelled", np.arange(num_examples), False, "", (), settings)
+
+
 def _plan_copies(parent_dir, split, indices, labelled, augmentation, num_copies, seed, draw):
     for copy in range(num_copies):
         # A fresh order for every copy, so that copies read side by side do not show the same image at once.
@@ -186,6 +193,7 @@ def define_flags():
     flags.DEFINE_integer("label_seed", -1, "Seed of the draw; -1 is the original release's.", lower_bound=-1)
     flags.DEFINE_integer("dev_size", 0, "Labelled examples held out to choose the best checkpoint.", lower_bound=0)
     flags.DEFINE_enum("aug", "randaugment", sorted(AUGMENTATIONS), "Augmentation of the unlabelled copies.")
+    flags.DEFINE_enum("aug_mode", "offline", ["offline", "online"], "online: write no copies, the trainer augments.")
     flags.DEFINE_integer("aug_copy", 10, "Number of augmented copies; more can be added later.", lower_bound=1)
     flags.DEFINE_enum(
         "sup_aug", "crop_flip", sorted(AUGMENTATIONS), "Also write augmented copies of the labelled examples."
@@ -217,10 +225,12 @@ def preprocess():
     plans = []
     if FLAGS.data_type != "unsup":
         draw = {name: FLAGS[name].value for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
-        num_copies = FLAGS.aug_copy if FLAGS.sup_aug != "crop_flip" else 0
+        num_copies = FLAGS.aug_copy if FLAGS.sup_aug != "crop_flip" and FLAGS.aug_mode == "offline" else 0
         plans += plan_labelled(output_dir, facts, labels, draw, FLAGS.sup_aug, num_copies, FLAGS.seed)
         plans += plan_test(output_dir, num_test)
-    if FLAGS.data_type != "sup":
+    if FLAGS.data_type != "sup" and FLAGS.aug_mode == "online":
+        plans += plan_originals(output_dir, len(arrays["unlabelled"][0]))
+    elif FLAGS.data_type != "sup":
         plans += plan_unlabelled(output_dir, len(arrays["unlabelled"][0]), FLAGS.aug, FLAGS.aug_copy, FLAGS.seed)
     record_format.write_facts(output_dir, facts)
     write_sets(plans, read_arrays, facts, FLAGS.replicas, FLAGS.worker_id, FLAGS.workers)

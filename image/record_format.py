@@ -6,6 +6,7 @@
       sup-size_4000/train, dev/        {"original", "label"}
       sup-size_4000/randaugment/copy-000/   {"original", "augmented", "alpha", "label"}
       unsup/randaugment/copy-000/      {"original", "augmented", "alpha"}
+      unsup/originals/                 {"original"}, for online augmentation
 
 Images are bytes of size × size × 3; alpha is one bit per pixel, 0 where an augmentation left no picture. "index" is the
 image's position in the training (or test) data.
@@ -32,6 +33,10 @@ def sup_dir(data_dir, sup_size, use_equal_split, label_seed, dev_size):
 
 def copy_dir(parent_dir, augmentation, copy):
     return os.path.join(parent_dir, augmentation, f"copy-{copy:03d}")
+
+
+def originals_dir(data_dir):
+    return os.path.join(data_dir, "unsup", "originals")
 
 
 def write_facts(data_dir, facts):

@@ -79,6 +79,13 @@ def test_integer_labels_stay_integers(tmp_path):
     assert not (tmp_path / "records" / "unsup").exists()  # without unlabelled images it is a supervised training
 
 
+def test_online_augmentation_learns_as_well(tmp_path):
+    images, labels = stripes(16)
+    classifier = ImageClassifier(str(tmp_path), aug_mode="online", **TINY).fit(images, labels, stripes(120, seed=1)[0])
+    assert classifier.evaluate(*stripes(40, seed=2))["accuracy"] > 0.9
+    assert [path.name for path in (tmp_path / "records" / "unsup").iterdir()] == ["originals"]
+
+
 def test_other_data_in_the_same_model_dir_are_refused(tmp_path):
     settings = TINY | {"train_steps": 2, "log_steps": 1, "save_steps": 1}
     images, labels = stripes(8)

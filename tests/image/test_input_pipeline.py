@@ -5,6 +5,7 @@ import dataclasses
 import itertools
 import re
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -325,3 +326,59 @@ def test_unfinished_and_damaged_records_are_refused(small_data, tmp_path):
     shard = data_dir / "test/records-00000-of-00001.tfrecord"
     shard.write_bytes(shard.read_bytes()[:-100])
     assert_refused(r"records-00000-of-00001\.tfrecord has \d+ bytes, expected \d+: delete .*test\. Run", data_dir)
+
+
+# ---- online augmentation --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def online_config(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("online")
+    write_cifar10(folder / "raw", NUM_TRAIN)
+    run_preprocess(folder / "raw", folder / "records", sup_size=NUM_LABELLED, aug_mode="online", sup_aug="randaugment")
+    return tiny_config(folder / "records", aug_mode="online", sup_size=NUM_LABELLED)
+
+
+def test_online_augmentation_needs_no_copies(online_config):
+    folders = {path.parent.name for path in Path(online_config.data_dir).rglob("info.json")}
+    assert folders == {"train", "test", "originals"}
+    (batch,) = create_batches(online_config, 1)
+    assert batch["augmented"].shape == (8, 32, 32, 4) and batch["augmented"].dtype == np.uint8
+
+
+def test_online_augmentation_starts_at_any_step(online_config):
+    batches = create_batches(online_config, 5)
+    assert_same_batches(batches[3:], create_batches(online_config, 2, start_step=3))
+
+
+def test_online_augmentation_is_that_of_the_batch_of_originals(online_config, no_crop):
+    config = dataclasses.replace(online_config, aug="cutout")
+    for batch in create_batches(config, 2):
+        covered = batch["augmented"][..., 3] > 0
+        assert (~covered).any(axis=(1, 2)).all()  # Cutout hides a part of every image
+        np.testing.assert_array_equal(batch["augmented"][covered], batch["original"][covered])
+
+
+def test_online_augmentation_of_labelled_images_keeps_their_labels(online_config, no_crop):
+    plain = create_batches(online_config, 2)
+    augmented = create_batches(dataclasses.replace(online_config, sup_aug="cutout"), 2)
+    for batch, other in zip(plain, augmented):
+        covered = other["sup"][..., 3] > 0
+        assert (~covered).any(axis=(1, 2)).all() and (batch["sup"][..., 3] == 255).all()
+        np.testing.assert_array_equal(other["sup"][covered], batch["sup"][covered])
+        np.testing.assert_array_equal(other["label"], batch["label"])
+
+
+def test_passes_see_other_augmentations_of_the_same_image(online_config, no_crop):
+    seen = collections.defaultdict(set)
+    for batch in create_batches(online_config, 3 * NUM_TRAIN // 8 + 1):
+        for original, augmented in zip(batch["original"], batch["augmented"]):
+            seen[original.tobytes()].add(augmented.tobytes())
+    assert len(seen) == NUM_TRAIN
+    assert all(len(augmentations) >= 2 for augmentations in seen.values())
+
+
+def test_online_training_without_its_records_says_how_to_write_them(small_data):
+    config = tiny_config(small_data[1], aug_mode="online", sup_size=NUM_LABELLED)
+    with pytest.raises(ValueError, match="originals holds no records.*--data_type=unsup --aug_mode=online"):
+        input_pipeline.open_data(config)
