@@ -22,7 +22,7 @@ from utils import distribution
 
 MIN_SIZE, MAX_SIZE = 8, 512
 
-# Unlike the paper's, a run of these settings ends within hours on one GPU; its averaged weights need a faster decay.
+# Far fewer steps than the paper's 500,000; the averaged weights then need a faster decay.
 DEFAULTS = {"train_steps": 20_000, "ema_decay": 0.999, "save_steps": 2000, "log_steps": 200}
 # What the data determine.
 DERIVED = {"task_name", "data_dir", "sup_size", "label_seed", "use_equal_split"}

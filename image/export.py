@@ -67,7 +67,7 @@ def check_images(images, image_size=None):
             "from 0 to 255. Grey images: np.repeat(images[..., None], 3, axis=-1)."
         )
     if image_size and shape[1] != image_size:
-        raise ValueError(f"images are {shape[1]} pixels wide: the model was trained on {image_size}. Resize them.")
+        raise ValueError(f"images are {shape[1]} pixels wide: the training images are {image_size}. Resize them.")
 
 
 def read_images(path, image_size):

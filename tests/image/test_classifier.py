@@ -122,7 +122,7 @@ def test_bad_input_is_explained(case, tmp_path):
 
 def test_unlabelled_images_of_another_size_are_refused(tmp_path):
     images, labels = stripes(4, size=16)
-    with pytest.raises(ValueError, match="images are 12 pixels wide: the model was trained on 16"):
+    with pytest.raises(ValueError, match="images are 12 pixels wide: the training images are 16"):
         ImageClassifier(str(tmp_path), **TINY).fit(images, labels, stripes(4)[0])
 
 

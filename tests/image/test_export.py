@@ -71,7 +71,7 @@ def test_a_folder_without_model_is_named(tmp_path):
         (np.zeros([32, 32, 3], np.uint8), r"shape=\(32, 32, 3\) and dtype=uint8: expected a uint8 array"),
         (np.zeros([2, 32, 16, 3], np.uint8), r"shape=\(2, 32, 16, 3\)"),
         (np.zeros([2, 32, 32, 4], np.uint8), r"shape=\(2, 32, 32, 4\)"),
-        (np.zeros([2, 16, 16, 3], np.uint8), r"images are 16 pixels wide: the model was trained on 32\. Resize them\."),
+        (np.zeros([2, 16, 16, 3], np.uint8), r"images are 16 pixels wide: the training images are 32\. Resize them\."),
         ([[1, 2], [3, 4]], r"images have shape=\(2, 2\) and dtype=list: expected a uint8 array"),
     ],
 )

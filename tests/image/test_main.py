@@ -137,7 +137,7 @@ def test_inputs_that_cannot_be_classified_end_with_a_line_of_error(model_dir, ex
     assert_ends_with_error("found no image files", *predict, f"--predict_input={tmp_path}")
     for name, images, message in (
         ("float.npy", np.zeros([2, 32, 32, 3]), "dtype=float64: expected a uint8 array"),
-        ("small.npy", np.zeros([2, 16, 16, 3], np.uint8), "images are 16 pixels wide: the model was trained on 32"),
+        ("small.npy", np.zeros([2, 16, 16, 3], np.uint8), "images are 16 pixels wide: the training images are 32"),
     ):
         np.save(tmp_path / name, images)
         assert_ends_with_error(message, *predict, f"--predict_input={tmp_path / name}")
