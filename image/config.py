@@ -69,13 +69,6 @@ class Config:
 
     def __post_init__(self):
         settings.check(self)
+        settings.check_objective(self)
         if self.dev_size >= self.sup_size:
             raise ValueError(f"dev_size={self.dev_size} leaves nothing of sup_size={self.sup_size} to train on.")
-        if self.uda_softmax_temp <= 0 and self.uda_softmax_temp != -1:
-            raise ValueError(
-                f"uda_softmax_temp={self.uda_softmax_temp}: expected more than 0, or -1 for no sharpening."
-            )
-        if not self.ema_decay < 1:
-            raise ValueError(f"ema_decay={self.ema_decay}: expected less than 1.")
-        if self.warmup_steps >= self.train_steps:
-            raise ValueError(f"warmup_steps={self.warmup_steps}: expected fewer than train_steps={self.train_steps}.")

@@ -13,6 +13,8 @@ import tensorflow as tf
 from augmentation import randaugment_tf, weak
 from image import record_format
 from utils import records
+from utils.record_stream import batches_from_files as _batches_from_files
+from utils.record_stream import batches_from_memory as _batches_from_memory
 
 Data = collections.namedtuple("Data", "facts sup unsup dev test")
 SUP, ORIGINAL, AUGMENTED = range(3)  # the views of a batch
@@ -116,50 +118,6 @@ def _record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer):
     if num_records <= shuffle_buffer:
         return _batches_from_memory(paths, num_records, batch_size, seed, start_step)
     return _batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer)
-
-
-def _batches_from_memory(paths, num_records, batch_size, seed, start_step):
-    """All records fit in the shuffle buffer: keep them there and compute which one comes at which position."""
-    all_records = tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
-
-    def batch_of_step(step):
-        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        passes = positions // num_records
-        seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
-        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it.
-        order = tf.raw_ops.RandomIndexShuffle(index=positions % num_records, seed=seeds, max_index=num_records - 1)
-        return tf.ensure_shape(tf.gather(all_records, order), [batch_size])
-
-    return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer):
-    """Streams files through a shuffle buffer; to start in mid-pass, what came before is read and passed over."""
-    first_pass, num_passed = divmod(start_step * batch_size, num_records)
-
-    def one_pass(number):
-        order = tf.random.experimental.stateless_shuffle(paths, [seed, tf.cast(number, tf.int32)])
-        files = tf.data.Dataset.from_tensor_slices(order)
-        stream = files.interleave(tf.data.TFRecordDataset, cycle_length=4, block_length=16)
-        return _shuffle(stream, shuffle_buffer, seed, number).skip(
-            tf.where(number == first_pass, tf.cast(num_passed, tf.int64), 0)
-        )
-
-    return tf.data.Dataset.range(first_pass, tf.int64.max).flat_map(one_pass).batch(batch_size, drop_remainder=True)
-
-
-def _shuffle(dataset, buffer_size, seed, number):
-    """Dataset.shuffle with a seed that is a tensor; the method does not take one when TensorFlow's own seed is 0."""
-    variant = tf.raw_ops.ShuffleDataset(
-        input_dataset=tf.data.experimental.to_variant(dataset),
-        buffer_size=buffer_size,
-        seed=seed,
-        seed2=number + 1,  # two zeros would mean a random seed
-        reshuffle_each_iteration=False,
-        output_types=[tf.string],
-        output_shapes=[[]],
-    )
-    return tf.data.experimental.from_variant(variant, dataset.element_spec)
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Sourced by the download scripts. `download URL FILE MD5` fetches one file with curl or wget and resumes what an
+# Sourced by the download scripts. `download URL FILE [MD5]` fetches one file with curl or wget and resumes what an
 # earlier run left in FILE.part; FILE appears only when the checksum fits. A FILE that fits is not fetched again.
+# Without MD5, any checksum fits.
 set -euo pipefail
 
 md5_of() {
@@ -31,10 +32,10 @@ fetch() {
 }
 
 download() {
-  local url=$1 file=$2 md5=$3 part=$2.part found attempt
+  local url=$1 file=$2 md5=${3:-} part=$2.part found attempt
   if [[ -f $file ]]; then
     found=$(md5_of "$file")
-    if [[ $found == "$md5" ]]; then echo "$file is already complete."; return; fi
+    if [[ $found == "${md5:-$found}" ]]; then echo "$file is already complete."; return; fi
     echo "$file is damaged (expected md5=$md5, found md5=$found): fetching it again." >&2
     rm "$file"
   fi
@@ -48,7 +49,7 @@ download() {
     sleep 1
   done
   found=$(md5_of "$part")
-  if [[ $found != "$md5" ]]; then
+  if [[ $found != "${md5:-$found}" ]]; then
     rm "$part"
     echo "$url has the wrong checksum: expected md5=$md5, found md5=$found. Nothing was kept; try again later." >&2
     return 1

@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 import threading
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from image import datasets
+from text.datasets import IMDB_ARCHIVE, IMDB_ARCHIVE_MD5
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CONTENT = bytes(range(256)) * 40
@@ -134,6 +136,14 @@ def test_a_whole_part_only_needs_its_name(server, tmp_path, tool_path):
     assert not (tmp_path / "file.part").exists()
 
 
+def test_a_file_without_a_known_checksum_is_fetched_once(server, tmp_path):
+    for message in ("is complete", "is already complete"):
+        result = download(f"{server.url}/file", tmp_path / "file", md5="")
+        assert result.returncode == 0 and message in result.stdout, result.stderr
+        assert (tmp_path / "file").read_bytes() == CONTENT
+    assert len(server.requests) == 1
+
+
 def test_a_wrong_checksum_keeps_nothing_and_fails(server, tmp_path, tool_path):
     expected = "0" * 32
     result = download(f"{server.url}/file", tmp_path / "target" / "file", expected, path=tool_path)
@@ -202,11 +212,60 @@ def test_svhn_arrives_in_the_named_folder(server, tmp_path, options, splits):
     assert names_in(folder) == [f"{split}_32x32.mat" for split in splits]
 
 
+def test_imdb_arrives_in_its_default_folder(server, tmp_path):
+    server.files = {f"/{IMDB_ARCHIVE}": CONTENT}
+    result = run_script("download_imdb.sh", tmp_path, server, true_md5s=[IMDB_ARCHIVE_MD5])
+    assert result.returncode == 0, result.stderr
+    assert names_in(tmp_path / "data/raw/imdb") == [IMDB_ARCHIVE]
+
+
+BERT_FILES = ["bert_config.json", "bert_model.ckpt.index", "vocab.txt"]
+
+
+def serve_bert(server, tmp_path, model, prefix):
+    with zipfile.ZipFile(tmp_path / "served.zip", "w") as file:
+        for name in BERT_FILES:
+            file.writestr(prefix + name, f"this is {name}")
+    server.files = {f"/{model}.zip": (tmp_path / "served.zip").read_bytes()}
+
+
+@pytest.mark.parametrize("options, model", [([], "uncased_L-12_H-768_A-12"), (["--large"], "uncased_L-24_H-1024_A-16")])
+@pytest.mark.parametrize("with_folder", [True, False])
+def test_bert_is_unpacked_into_its_folder(server, tmp_path, options, model, with_folder):
+    serve_bert(server, tmp_path, model, f"{model}/" if with_folder else "")
+    for message in ("is complete", "is already there"):
+        result = run_script("download_bert.sh", tmp_path, server, *options)
+        assert result.returncode == 0 and message in result.stdout, result.stderr
+        assert names_in(tmp_path / "data/bert") == [model]
+        assert names_in(tmp_path / "data/bert" / model) == BERT_FILES
+    assert len(server.requests) == 1
+
+
+def test_bert_is_checked_by_the_given_checksum(server, tmp_path):
+    serve_bert(server, tmp_path, "uncased_L-12_H-768_A-12", "")
+    md5 = hashlib.md5((tmp_path / "served.zip").read_bytes()).hexdigest()
+    result = run_script("download_bert.sh", tmp_path, server, "--md5=0123", "bert")
+    assert result.returncode != 0 and f"expected md5=0123, found md5={md5}" in result.stderr
+    assert names_in(tmp_path / "bert") == []
+    result = run_script("download_bert.sh", tmp_path, server, f"--md5={md5}", "bert")
+    assert result.returncode == 0, result.stderr
+
+
+def test_a_damaged_bert_archive_is_not_unpacked(server, tmp_path):
+    serve_bert(server, tmp_path, "uncased_L-12_H-768_A-12", "")
+    damaged = server.files["/uncased_L-12_H-768_A-12.zip"].replace(b"this is vocab", b"that is vocab")
+    server.files = {"/uncased_L-12_H-768_A-12.zip": damaged}
+    result = run_script("download_bert.sh", tmp_path, server, "bert")
+    assert result.returncode != 0 and "is damaged and was removed" in result.stderr
+    assert names_in(tmp_path / "bert") == []
+
+
 @pytest.mark.parametrize(
     "script, name, md5",
     [
         ("download_cifar10.sh", "cifar-10-python.tar.gz", CIFAR10_MD5["cifar-10-python.tar.gz"]),
         ("download_svhn.sh", "train_32x32.mat", SVHN_MD5["train_32x32.mat"]),
+        ("download_imdb.sh", IMDB_ARCHIVE, IMDB_ARCHIVE_MD5),
     ],
 )
 def test_a_script_refuses_a_file_that_is_not_the_official_one(server, tmp_path, script, name, md5):
@@ -217,7 +276,7 @@ def test_a_script_refuses_a_file_that_is_not_the_official_one(server, tmp_path, 
     assert names_in(tmp_path / "target") == []
 
 
-@pytest.mark.parametrize("script", ["download_cifar10.sh", "download_svhn.sh"])
+@pytest.mark.parametrize("script", ["download_cifar10.sh", "download_svhn.sh", "download_imdb.sh", "download_bert.sh"])
 def test_an_unknown_option_is_refused_before_any_download(server, tmp_path, script):
     result = run_script(script, tmp_path, server, "--everything")
     assert result.returncode == 2

@@ -53,7 +53,8 @@ def distribute(strategy, create_dataset):
     Keras' own splitting asks for one batch size, but labelled and unlabelled examples come in different numbers.
 
     Args:
-      create_dataset: a function without arguments that returns a dataset of dicts of tensors with static shapes.
+      create_dataset: a function without arguments that returns a dataset of dicts, which may be nested, of tensors.
+        Their first dimension must be static; others, such as the length of texts, may differ from batch to batch.
     """
 
     def dataset_of_host(context):
@@ -61,13 +62,15 @@ def distribute(strategy, create_dataset):
         per_host = num_replicas // context.num_input_pipelines
         first = context.input_pipeline_id * per_host
 
-        def split(batch):
-            parts = {key: tf.reshape(value, [num_replicas, -1, *value.shape[1:]]) for key, value in batch.items()}
-            return {key: value[first : first + per_host] for key, value in parts.items()}
+        def split(value):
+            rest = [size or tf.shape(value)[axis] for axis, size in enumerate(value.shape[1:], start=1)]
+            parts = tf.reshape(value, [num_replicas, value.shape[0] // num_replicas, *rest])
+            return parts[first : first + per_host]
 
         dataset = create_dataset()
         if num_replicas > 1:
-            dataset = dataset.map(split, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
+            split_batch = functools.partial(tf.nest.map_structure, split)
+            dataset = dataset.map(split_batch, num_parallel_calls=tf.data.AUTOTUNE).unbatch()
         return dataset.prefetch(tf.data.AUTOTUNE)
 
     return strategy.distribute_datasets_from_function(dataset_of_host)

@@ -5,18 +5,16 @@ import math
 import tensorflow as tf
 
 
-class WarmupCosine(tf.keras.optimizers.schedules.LearningRateSchedule):
-    """Linear warm-up, then 7/8 of a quarter cosine: the rate ends at cos(7π/16) = 0.195 of its peak."""
+class _WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
+    """A linear rise from 0 in the first `warmup_steps`, then what `decayed` of a subclass gives."""
 
     def __init__(self, learning_rate, train_steps, warmup_steps=0):
         self.learning_rate, self.train_steps, self.warmup_steps = learning_rate, train_steps, warmup_steps
 
     def __call__(self, step):
         step = tf.cast(step, tf.float32)
-        progress = (step - self.warmup_steps) / max(self.train_steps - self.warmup_steps, 1)
-        decayed = self.learning_rate * tf.cos(7 / 8 * math.pi / 2 * tf.clip_by_value(progress, 0.0, 1.0))
         warming_up = self.learning_rate * step / max(self.warmup_steps, 1)
-        return tf.where(step < self.warmup_steps, warming_up, decayed)
+        return tf.where(step < self.warmup_steps, warming_up, self.decayed(step))
 
     def get_config(self):
         return {
@@ -24,3 +22,18 @@ class WarmupCosine(tf.keras.optimizers.schedules.LearningRateSchedule):
             "train_steps": self.train_steps,
             "warmup_steps": self.warmup_steps,
         }
+
+
+class WarmupCosine(_WarmupSchedule):
+    """Linear warm-up, then 7/8 of a quarter cosine: the rate ends at cos(7π/16) = 0.195 of its peak."""
+
+    def decayed(self, step):
+        progress = (step - self.warmup_steps) / max(self.train_steps - self.warmup_steps, 1)
+        return self.learning_rate * tf.cos(7 / 8 * math.pi / 2 * tf.clip_by_value(progress, 0.0, 1.0))
+
+
+class WarmupLinear(_WarmupSchedule):
+    """BERT's schedule: linear to 0 at the end, computed from step 0, so that it does not start at the peak."""
+
+    def decayed(self, step):
+        return self.learning_rate * tf.maximum(1.0 - step / self.train_steps, 0.0)

@@ -41,6 +41,16 @@ def check(config):
             raise ValueError(f"{field.name}={value}: expected at most {allowed['maximum']}.")
 
 
+def check_objective(config):
+    """Raises ValueError for settings that images and text share and that only make sense together."""
+    if config.uda_softmax_temp <= 0 and config.uda_softmax_temp != -1:
+        raise ValueError(f"uda_softmax_temp={config.uda_softmax_temp}: expected more than 0, or -1 for no sharpening.")
+    if not config.ema_decay < 1:
+        raise ValueError(f"ema_decay={config.ema_decay}: expected less than 1.")
+    if config.warmup_steps >= config.train_steps:
+        raise ValueError(f"warmup_steps={config.warmup_steps}: expected fewer than train_steps={config.train_steps}.")
+
+
 def define_flags(config_class):
     """Defines one absl flag per field, with the field's default."""
     for field in dataclasses.fields(config_class):

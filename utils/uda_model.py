@@ -7,7 +7,12 @@
 Losses are sums over a replica's examples divided by counts of the GLOBAL batch, and Keras adds the replicas' gradients:
 so 1, 2 or 8 replicas make the same update from the same global batch. Batch normalisation is the exception: its
 statistics are per replica unless the network uses synchronised layers.
+
+Images go through the network in one joint pass over all views; text, which has no batch statistics, in a pass for each
+view, of its own length, with the target's pass outside the gradient tape.
 """
+
+import math
 
 import tensorflow as tf
 
@@ -25,6 +30,7 @@ METRIC_NAMES = (
     "unsup_kept_ratio",
     "original_confidence",
     "augmented_confidence",
+    "pseudo_label_balance",  # of the classes predicted on original examples: 1 even, 0 one class only, a collapse
     "tsa_threshold",
     "learning_rate",
 )
@@ -45,6 +51,8 @@ class UDAModel(tf.keras.Model):
         ent_min_coeff=0.0,
         weight_decay_rate=0.0,
         ema_decay=0.0,
+        joint_pass=True,
+        num_parts=1,
     ):
         """Builds the network, and its moving average if `ema_decay` is not 0.
 
@@ -55,15 +63,22 @@ class UDAModel(tf.keras.Model):
           ent_min_coeff: weight of the entropy of predictions on original unlabelled examples.
           weight_decay_rate: times half the squared norm of ALL trainable weights, added to the loss.
           ema_decay: decay of the moving average of weights and batch-norm statistics that evaluation uses.
+          joint_pass: one pass of the network over all views, which batch-norm statistics need. Without it every view
+            has its own pass, so that their shapes may differ and the target costs no backward work.
+          num_parts: without joint_pass, the parts in which a batch goes through the network, for devices with little
+            memory; the update is that of the whole batch.
         """
         super().__init__()
         self.network = create_network()
-        self.average_network = _create_average(create_network, self.network) if ema_decay else None
+        self.average_network = _create_average(create_network) if ema_decay else None
+        self.start_average()
         self.num_classes, self.train_steps = num_classes, train_steps
         self.tsa, self.softmax_temp, self.confidence_thresh = tsa, softmax_temp, confidence_thresh
         self.unsup_coeff, self.ent_min_coeff = unsup_coeff, ent_min_coeff
         self.weight_decay_rate, self.ema_decay = weight_decay_rate, ema_decay
+        self.joint_pass, self.num_parts = joint_pass, num_parts
         self.train_metrics = {name: tf.keras.metrics.Mean(name) for name in METRIC_NAMES}
+        self.train_metrics["pseudo_label_balance"] = ClassBalance("pseudo_label_balance", num_classes)
         self.test_metrics = {
             "loss": tf.keras.metrics.Mean("loss"),
             "accuracy": tf.keras.metrics.SparseCategoricalAccuracy("accuracy"),
@@ -82,6 +97,16 @@ class UDAModel(tf.keras.Model):
         return self.network(features, training=True) if training else self.evaluation_network(features, training=False)
 
     def train_step(self, batch):
+        compute_gradients = self.gradients_of_joint_pass if self.joint_pass else self.gradients_of_separate_passes
+        gradients, metrics = compute_gradients(batch)
+        metrics["learning_rate"] = self.optimizer.learning_rate
+        self.optimizer.apply_gradients(zip(gradients, self.network.trainable_variables))
+        self.update_average()
+        for name, value in metrics.items():
+            self.train_metrics[name].update_state(value)
+        return {name: self.train_metrics[name].result() for name in metrics}
+
+    def gradients_of_joint_pass(self, batch):
         views = [batch["sup"]]
         if "original" in batch:
             views += [batch["original"], batch["augmented"]]
@@ -89,38 +114,85 @@ class UDAModel(tf.keras.Model):
             # One pass over all views: they share batch-norm statistics, as in the original release.
             features = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *views)
             logits = _split_like(self.network(features, training=True), views)
-            metrics = self.supervised_terms(logits[0], batch["label"])
+            metrics = self.supervised_terms(self.supervised_sums(logits[0], batch["label"]))
             if "original" in batch:
                 metrics |= self.unsupervised_terms(*logits[1:])
             metrics["l2_loss"] = self.weight_decay_rate * _half_squared_norm(self.network.trainable_variables)
-            metrics["loss"] = (
-                metrics["sup_loss"]
-                + metrics.get("entropy_loss", 0.0)
-                + self.unsup_coeff * metrics.get("unsup_loss", 0.0)
-                + metrics["l2_loss"]
-            )
+            metrics["loss"] = metrics["sup_loss"] + self.unlabelled_objective(metrics) + metrics["l2_loss"]
             # Each metric is this replica's estimate of a global mean; gradients are summed over the replicas.
             objective_share = metrics["loss"] / self.num_replicas
-        metrics["learning_rate"] = self.optimizer.learning_rate
-        variables = self.network.trainable_variables
-        self.optimizer.apply_gradients(zip(tape.gradient(objective_share, variables), variables))
-        self.update_average()
-        for name, value in metrics.items():
-            self.train_metrics[name].update_state(value)
-        return {name: self.train_metrics[name].result() for name in metrics}
+        return tape.gradient(objective_share, self.network.trainable_variables), metrics
 
-    def supervised_terms(self, logits, labels):
+    def gradients_of_separate_passes(self, batch):
+        sup_parts = _split_batch({key: batch[key] for key in ("sup", "label")}, self.num_parts)
+        gradients = [tf.zeros(variable.shape) for variable in self.network.trainable_variables]
+        sums = []
+        for part in sup_parts:
+            with tf.control_dependencies(gradients), tf.GradientTape() as tape:
+                sums.append(self.supervised_sums(self.network(part["sup"], training=True), part["label"]))
+                loss = self.scale_loss(sums[-1]["loss"])
+            gradients = self.add_gradients(gradients, tape, loss)
+        sums = tf.nest.map_structure(lambda *parts: tf.add_n(parts), *sums)
+        metrics = self.supervised_terms(sums)
+        # Only now is it known how many labelled examples are kept.
+        gradients = [gradient / self.global_kept_count(sums) for gradient in gradients]
+        if "original" in batch:
+            unsup_parts = _split_batch({key: batch[key] for key in ("original", "augmented")}, self.num_parts)
+            terms = []
+            for part in unsup_parts:
+                with tf.control_dependencies(gradients):
+                    gradients, part_terms = self.add_unsupervised_pass(gradients, part)
+                terms.append(part_terms)
+            metrics |= tf.nest.map_structure(lambda *parts: tf.add_n(parts) / self.num_parts, *terms)
+        metrics["loss"] = metrics["sup_loss"] + self.unlabelled_objective(metrics)
+        return self.unscale_gradients(gradients), metrics
+
+    def add_unsupervised_pass(self, gradients, part):
+        # The target is a constant for the gradient: no tape watches its pass, unless its entropy is minimised.
+        original_logits = None if self.ent_min_coeff else self.network(part["original"], training=True)
+        with tf.GradientTape() as tape:
+            if self.ent_min_coeff:
+                original_logits = self.network(part["original"], training=True)
+            terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
+            loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
+        return self.add_gradients(gradients, tape, loss), terms
+
+    def add_gradients(self, gradients, tape, loss):
+        more = tape.gradient(loss, self.network.trainable_variables, unconnected_gradients="zero")
+        return [gradient + tf.convert_to_tensor(addend) for gradient, addend in zip(gradients, more)]
+
+    def scale_loss(self, loss):
+        return self.optimizer.get_scaled_loss(loss) if self.scales_loss else loss
+
+    def unscale_gradients(self, gradients):
+        return self.optimizer.get_unscaled_gradients(gradients) if self.scales_loss else gradients
+
+    @property
+    def scales_loss(self):
+        """Whether the gradients are computed in float16, in which small ones would vanish."""
+        return isinstance(self.optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
+
+    def supervised_sums(self, logits, labels):
+        """Sums over this replica's labelled examples."""
         threshold = objective.tsa_threshold(self.tsa, self.optimizer.iterations, self.train_steps, self.num_classes)
         losses, kept_mask = objective.supervised_loss(logits, labels, threshold)
-        kept_count = tf.distribute.get_replica_context().all_reduce("SUM", tf.reduce_sum(kept_mask))
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
+        sums = {"loss": losses, "kept": kept_mask, "correct": correct, "count": tf.ones_like(losses)}
+        return {name: tf.reduce_sum(values) for name, values in sums.items()}
+
+    def supervised_terms(self, sums):
         return {
             # The kept examples may lie unevenly on the replicas, so their global count divides.
-            "sup_loss": tf.reduce_sum(losses) * self.num_replicas / tf.maximum(kept_count, 1.0),
-            "sup_accuracy": tf.reduce_mean(correct),
-            "sup_kept_ratio": tf.reduce_mean(kept_mask),
-            "tsa_threshold": threshold,
+            "sup_loss": sums["loss"] * self.num_replicas / self.global_kept_count(sums),
+            "sup_accuracy": sums["correct"] / sums["count"],
+            "sup_kept_ratio": sums["kept"] / sums["count"],
+            "tsa_threshold": objective.tsa_threshold(
+                self.tsa, self.optimizer.iterations, self.train_steps, self.num_classes
+            ),
         }
+
+    def global_kept_count(self, sums):
+        return tf.maximum(tf.distribute.get_replica_context().all_reduce("SUM", sums["kept"]), 1.0)
 
     def unsupervised_terms(self, original_logits, augmented_logits):
         target = objective.target_log_probs(original_logits, self.softmax_temp)
@@ -133,15 +205,24 @@ class UDAModel(tf.keras.Model):
             "unsup_kept_ratio": tf.reduce_mean(mask),
             "original_confidence": tf.reduce_mean(objective.confidence(original_logits)),
             "augmented_confidence": tf.reduce_mean(objective.confidence(augmented_logits)),
+            "pseudo_label_balance": tf.reduce_mean(tf.one_hot(tf.argmax(target, axis=-1), self.num_classes), axis=0),
         }
         if self.ent_min_coeff:
             log_probs = tf.nn.log_softmax(tf.cast(original_logits, tf.float32))
             terms["entropy_loss"] = self.ent_min_coeff * tf.reduce_mean(objective.entropy(log_probs))
         return terms
 
+    def unlabelled_objective(self, terms):
+        return terms.get("entropy_loss", 0.0) + self.unsup_coeff * terms.get("unsup_loss", 0.0)
+
     @property
     def num_replicas(self):
         return tf.distribute.get_strategy().num_replicas_in_sync
+
+    def start_average(self):
+        """Sets the moving average to the weights as they are, such as after loading pre-trained ones."""
+        if self.average_network is not None:
+            self.average_network.set_weights(self.network.get_weights())
 
     def update_average(self):
         if self.average_network is None:
@@ -159,7 +240,29 @@ class UDAModel(tf.keras.Model):
         return {name: metric.result() for name, metric in self.test_metrics.items()}
 
 
-def _create_average(create_network, network):
+class ClassBalance(tf.keras.metrics.Metric):
+    """Entropy of the shares of the classes, as a part of the largest possible one."""
+
+    def __init__(self, name, num_classes):
+        super().__init__(name)
+        self.shares = self.add_weight("shares", [num_classes], initializer="zeros")
+
+    def update_state(self, shares):
+        self.shares.assign_add(shares)
+
+    def reset_state(self):
+        self.shares.assign(tf.zeros_like(self.shares))
+
+    @property
+    def count(self):
+        return tf.reduce_sum(self.shares)
+
+    def result(self):
+        shares = self.shares / tf.maximum(self.count, 1.0)
+        return -tf.reduce_sum(tf.math.xlogy(shares, shares)) / math.log(self.shares.shape[0])
+
+
+def _create_average(create_network):
     """A second network whose weights each replica updates on its own, without talking to the others."""
 
     def create_local_variable(next_creator, **kwargs):
@@ -172,8 +275,13 @@ def _create_average(create_network, network):
     with tf.variable_creator_scope(create_local_variable):
         average = create_network()
     average.trainable = False
-    average.set_weights(network.get_weights())
     return average
+
+
+def _split_batch(batch, num_parts):
+    """Cuts every tensor into equal parts along its first dimension. Returns a list of such batches."""
+    flat_parts = [tf.split(tensor, num_parts) for tensor in tf.nest.flatten(batch)]
+    return [tf.nest.pack_sequence_as(batch, part) for part in zip(*flat_parts)]
 
 
 def _split_like(logits, views):

@@ -13,8 +13,9 @@ import tensorflow as tf
 from image import input_pipeline, preprocess, record_format
 from image.config import Config
 from image.datasets import DATASETS
-from image.train import create_model, create_optimizer, examples_per_step
+from image.train import create_model, create_optimizer
 from tests.benchmarks.randaugment import create_smooth_images, seconds
+from utils.training import examples_per_step
 
 NUM_IMAGES, NUM_COPIES = 10_000, 4
 

@@ -11,8 +11,9 @@ import tensorflow as tf
 from image.config import Config
 from image.datasets import DATASETS
 from image.models import create_network
-from image.train import create_model, create_optimizer, examples_per_step
+from image.train import create_model, create_optimizer
 from tests.benchmarks.randaugment import seconds
+from utils.training import examples_per_step
 
 
 def create_uda_step(config, rng):

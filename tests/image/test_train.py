@@ -16,7 +16,7 @@ import tensorflow as tf
 
 from image import export, input_pipeline, main, train
 from tests.image.small_data import run_main, run_preprocess, tiny_config, write_cifar10
-from utils import run_dir
+from utils import run_dir, training
 from utils.distribution import create_strategy
 from utils.uda_model import METRIC_NAMES
 
@@ -261,13 +261,13 @@ def test_the_checkpoint_is_chosen_by_the_development_split_and_never_by_the_test
 )
 def test_the_device_makes_as_many_steps_at_once_as_no_stop_forbids(steps, interval, most, expected):
     config = tiny_config("data", iterations=most, **steps)
-    assert train.intervals(config) == interval
-    assert train.steps_per_call(config) == expected
+    assert training.intervals(config) == interval
+    assert training.steps_per_call(config) == expected
 
 
 def test_examples_per_step_count_all_views():
-    assert train.examples_per_step(tiny_config("data", train_batch_size=64, unsup_ratio=7)) == 960
-    assert train.examples_per_step(tiny_config("data", train_batch_size=64, unsup_ratio=0)) == 64
+    assert training.examples_per_step(tiny_config("data", train_batch_size=64, unsup_ratio=7)) == 960
+    assert training.examples_per_step(tiny_config("data", train_batch_size=64, unsup_ratio=0)) == 64
 
 
 # ---- interrupted runs -----------------------------------------------------------------------------------------------

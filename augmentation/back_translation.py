@@ -1,0 +1,106 @@
+"""Joins paraphrases made by back-translation (paper, section 2.3) to their texts, unless their length differs too much.
+
+    path = paraphrase_path("data/back_translation", "unsup_in", temperature=0.9, copy=0)
+    paraphrases = open_paraphrases(path, num_texts=len(texts))              # reads the file once to check it
+    texts, num_accepted = choose(texts[100:200], paraphrases.read(100, 200))
+
+Files are laid out as the original release's. Examples of two texts have two lines each, first the body, then the title.
+"""
+
+import itertools
+import os
+from typing import NamedTuple
+
+MIN_CHARACTERS = 10
+MAX_LENGTH_DIFFERENCE = 0.5  # as a share of the original's length
+LINES_PER_OFFSET = 256
+
+
+def paraphrase_path(bt_dir, sub_set, temperature, copy):
+    return os.path.join(bt_dir, sub_set, f"sample_{temperature:.1f}", "para", f"para_{copy}.txt")
+
+
+class Paraphrases(NamedTuple):
+    """A checked file of paraphrases; small enough to be sent to other processes, and read there from any line on."""
+
+    path: str
+    num_texts: int
+    offsets: tuple[int, ...]  # where lines 0, LINES_PER_OFFSET, 2·LINES_PER_OFFSET, ... begin
+
+    def read(self, start, stop):
+        """Returns the paraphrases of texts `start` to `stop` - 1 as a list of str."""
+        if not 0 <= start <= stop <= self.num_texts:
+            raise ValueError(f"expected 0 <= start <= stop <= {self.num_texts}, got start={start}, stop={stop}.")
+        if start == stop:
+            return []
+        with open(self.path, "rb") as file:
+            file.seek(self.offsets[start // LINES_PER_OFFSET])
+            lines = list(itertools.islice(file, start % LINES_PER_OFFSET, start % LINES_PER_OFFSET + stop - start))
+        if len(lines) < stop - start:
+            raise ValueError(
+                f"{self.path} ends before line {start + len(lines) + 1}, expected {self.num_texts} lines: it has "
+                "changed since it was checked. Start again."
+            )
+        return [_decode(line, self.path, number) for number, line in enumerate(lines, start)]
+
+
+def open_paraphrases(path, num_texts):
+    """Checks a file of paraphrases from beginning to end, in bounded memory, and returns it as Paraphrases.
+
+    Args:
+      num_texts: number of lines that it must have.
+    """
+    if not os.path.isfile(path):
+        raise ValueError(
+            f"{path} is missing, expected a file of {num_texts} paraphrases: make it with back_translate/run.sh, or "
+            "check the folder, the sub-set, the temperature and the number of copies."
+        )
+    offsets, offset, num_lines = [], 0, 0
+    with open(path, "rb") as file:
+        for line in file:
+            if num_lines % LINES_PER_OFFSET == 0:
+                offsets.append(offset)
+            _decode(line, path, num_lines)
+            offset += len(line)
+            num_lines += 1
+    if num_lines != num_texts:
+        where = f"goes on after line {num_texts}" if num_lines > num_texts else f"ends before line {num_lines + 1}"
+        raise ValueError(
+            f"{path} {where}: it has {num_lines} lines, expected {num_texts}, one for each text (two for an example "
+            "with a title). It was made from other data or is unfinished: make it again with back_translate/run.sh."
+        )
+    return Paraphrases(path, num_texts, tuple(offsets))
+
+
+def _decode(line, path, number):
+    try:
+        text = line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"{path} line {number + 1} is not valid UTF-8 ({error.reason} at byte {error.start}): save it as UTF-8."
+        ) from error
+    return text.removeprefix("\ufeff").strip()  # a byte order mark and Windows line ends are no part of the text
+
+
+class Choice(NamedTuple):
+    texts: list[str]
+    num_accepted: int  # how many of the texts are paraphrases; for the others the original was kept
+
+
+def choose(originals, paraphrases):
+    """Takes each paraphrase whose length fits its original, and keeps the original otherwise."""
+    if len(originals) != len(paraphrases):
+        raise ValueError(
+            f"expected one paraphrase for each text, got {len(paraphrases)} paraphrases of {len(originals)} texts: "
+            "read the same range of both."
+        )
+    accepted = [is_acceptable(*pair) for pair in zip(originals, paraphrases)]
+    texts = [new if accept else old for old, new, accept in zip(originals, paraphrases, accepted)]
+    return Choice(texts, sum(accepted))
+
+
+def is_acceptable(original, paraphrase):
+    """True if both have ten characters or more and the length changes by half the original's at most."""
+    if min(len(original), len(paraphrase)) < MIN_CHARACTERS:
+        return False
+    return abs(len(paraphrase) - len(original)) <= MAX_LENGTH_DIFFERENCE * len(original)

@@ -1,0 +1,614 @@
+"""text/datasets.py on small files written in the official formats, and on users' files of all kinds."""
+
+import csv
+import dataclasses
+import gzip
+import hashlib
+import pickle
+import re
+
+import numpy as np
+import pytest
+
+from tests.text import small_data
+from text import datasets
+from text.datasets import Example, choose_dev, choose_labelled, clean, open_source
+
+ZHANG = ("yelp-2", "yelp-5", "amazon-2", "amazon-5", "dbpedia")
+
+
+def open_part(task_name, raw_data_dir, **options):
+    return open_source(task_name, raw_data_dir, allow_partial=True, **options)
+
+
+def refuses(*parts):
+    """The error has to hold all these parts, in this order."""
+    return pytest.raises(ValueError, match="(?s)" + ".*".join(re.escape(str(part)) for part in parts))
+
+
+def texts_of(source, split):
+    return [example.text for example in source.read(split)]
+
+
+def user_source(folder, content, name="train.csv", **options):
+    """Opens a user's training file of this content, and reads it."""
+    (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
+    source = open_source("csv", train_file=folder / name, **options)
+    return source, list(source.read("train"))
+
+
+# ---- facts and cleaning ---------------------------------------------------------------------------------------------
+
+
+def test_facts_of_the_published_data_sets():
+    sizes = {name: (facts.num_classes, facts.train_size, facts.test_size) for name, facts in datasets.DATASETS.items()}
+    assert sizes == {
+        "imdb": (2, 25_000, 25_000),
+        "yelp-2": (2, 560_000, 38_000),
+        "yelp-5": (5, 650_000, 50_000),
+        "amazon-2": (2, 3_600_000, 400_000),
+        "amazon-5": (5, 3_000_000, 650_000),
+        "dbpedia": (14, 560_000, 70_000),
+    }
+    assert all(facts.name == name for name, facts in datasets.DATASETS.items())
+    assert [name for name, facts in datasets.DATASETS.items() if facts.has_title] == ["amazon-2", "amazon-5", "dbpedia"]
+    assert datasets.DATASETS["imdb"].class_names == ("pos", "neg")
+    assert len(set(datasets.DATASETS["imdb"].labelled_ids)) == 20
+
+
+@pytest.mark.parametrize(
+    "raw, cleaned",
+    [
+        ("one<br /><br />two", "one  two"),
+        ("say &quot;yes&quot;<p>now", 'say "yes" now'),
+        ('a <a href="http://x.y/z">link</a> here', "a link here"),
+        ("an <a href=broken link", "an broken link"),
+        ("a </a> alone", "a </a> alone"),
+        (r"line\nline \"quoted\" end" + "\\", 'line line  "quoted " end'),
+        (" kept\ninside ", "kept\ninside"),
+    ],
+)
+def test_markup_is_cleaned(raw, cleaned):
+    assert clean(raw) == cleaned
+
+
+# ---- IMDb -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_imdb_is_read_in_the_same_order_from_folder_and_archive(tmp_path, archive):
+    texts = small_data.write_imdb(tmp_path, archive=archive)
+    source = open_part("imdb", tmp_path)
+    keys = sorted(texts, key=lambda key: (key.rsplit("/", 1)[0], int(key.rsplit("/", 1)[1].split("_")[0])))
+    classes = {"pos": 0, "neg": 1}
+    for split in ("train", "test"):
+        expected = [key for key in keys if key.startswith(split) and "unsup" not in key]
+        examples = list(source.read(split))
+        assert [example.key for example in examples] == expected
+        assert [example.label for example in examples] == [classes[key.split("/")[1]] for key in expected]
+        assert [example.text for example in examples] == [clean(texts[key]) for key in expected]
+        assert {example.title for example in examples} == {None}
+        np.testing.assert_array_equal(source.labels(split), [example.label for example in examples])
+
+
+def test_imdb_may_lie_in_raw_data_dir_itself(tmp_path):
+    small_data.write_imdb(tmp_path)
+    assert texts_of(open_part("imdb", tmp_path / "aclImdb"), "test") == texts_of(open_part("imdb", tmp_path), "test")
+
+
+def test_unlabelled_imdb_is_all_training_reviews_but_short_unsup_ones(tmp_path, capsys):
+    texts = small_data.write_imdb(tmp_path, per_class=12, num_unsup=6)
+    source = open_part("imdb", tmp_path)
+    unlabelled = list(source.read("unlabelled"))
+    unsup = [example.key for example in unlabelled if "unsup" in example.key]
+    assert unsup == [f"train/unsup/{number}_0.txt" for number in (1, 2, 4, 5)]
+    assert len(unlabelled) == source.num_examples("unlabelled") == 24 + 4
+    assert {example.label for example in unlabelled} == {-1}
+    assert any(len(texts[example.key]) < 500 for example in unlabelled)  # labelled ones may be short
+    source.num_examples("unlabelled")
+    assert capsys.readouterr().out == "imdb: left out 2 of 30 unlabelled texts, empty or too short\n"
+
+
+def test_500_characters_are_counted_after_cleaning(tmp_path):
+    lengths = {"0_0": "x" * 499, "1_0": "x" * 500, "2_0": "x" * 490 + "<br /><br />", "3_0": "x<br />" + "x" * 498}
+    texts = {f"train/unsup/{name}.txt": text for name, text in lengths.items()} | {"train/pos/0_9.txt": "good"}
+    small_data.write_imdb_files(tmp_path, texts)
+    keys = [example.key for example in open_part("imdb", tmp_path).read("unlabelled")]
+    assert keys == ["train/pos/0_9.txt", "train/unsup/1_0.txt", "train/unsup/3_0.txt"]
+
+
+@pytest.mark.parametrize("split, official", [("train", 25_000), ("test", 25_000), ("unlabelled", 75_000)])
+def test_imdb_of_another_size_is_refused(tmp_path, split, official):
+    small_data.write_imdb(tmp_path)
+    with refuses(f"The {split} files of imdb hold", f"official ones {official}", "download_imdb.sh", "allow_partial"):
+        list(open_source("imdb", tmp_path).read(split))
+
+
+def test_the_official_size_is_accepted(tmp_path, monkeypatch):
+    small_data.write_imdb(tmp_path, per_class=12, num_unsup=6, num_test=4)
+    facts = dataclasses.replace(datasets.DATASETS["imdb"], train_size=24, test_size=4, unsup_size=6)
+    monkeypatch.setitem(datasets.DATASETS, "imdb", facts)
+    source = open_source("imdb", tmp_path)
+    assert [len(source.labels(split)) for split in ("train", "test", "unlabelled")] == [24, 4, 28]
+
+
+def test_an_archive_with_another_checksum_is_refused(tmp_path, monkeypatch):
+    small_data.write_imdb(tmp_path, archive=True)
+    archive = tmp_path / "aclImdb_v1.tar.gz"
+    md5 = hashlib.md5(archive.read_bytes()).hexdigest()
+    with refuses(archive, "not the official archive", f"found md5={md5}", "download_imdb.sh"):
+        list(open_source("imdb", tmp_path).read("train"))
+    monkeypatch.setattr(datasets, "IMDB_ARCHIVE_MD5", md5)
+    with refuses("hold 24 examples"):
+        list(open_source("imdb", tmp_path).read("train"))
+
+
+def test_half_an_archive_is_refused(tmp_path):
+    small_data.write_imdb(tmp_path, archive=True)
+    archive = tmp_path / "aclImdb_v1.tar.gz"
+    archive.write_bytes(archive.read_bytes()[:700])
+    with refuses(archive, "not the official archive", "reading it fails"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+def test_a_review_that_is_not_utf8_is_named(tmp_path):
+    small_data.write_imdb(tmp_path)
+    (tmp_path / "aclImdb/train/neg/4681_4.txt").write_bytes(b"caf\xe9")
+    with refuses("train/neg/4681_4.txt", "not UTF-8"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+# ---- Yelp, Amazon, DBpedia ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task_name", ZHANG)
+def test_official_csv_files_are_read(tmp_path, task_name):
+    written = small_data.write_official(tmp_path, task_name)
+    source = open_part(task_name, tmp_path)
+    assert source.facts is datasets.DATASETS[task_name]
+    for split in ("train", "test"):
+        examples = list(source.read(split))
+        assert [(example.label, example.title, example.text) for example in examples] == written[split]
+        assert [example.key for example in examples[:2]] == [f"{split}/1", f"{split}/2"]
+        assert source.labels(split).dtype == np.int64
+        np.testing.assert_array_equal(source.labels(split), [label for label, _, _ in written[split]])
+    unlabelled = [example._replace(label=-1) for example in source.read("train")]
+    assert list(source.read("unlabelled")) == unlabelled
+
+
+def test_official_files_may_lie_in_the_folder_of_their_archive(tmp_path):
+    small_data.write_official(tmp_path / "dbpedia_csv", "dbpedia")
+    assert open_part("dbpedia", tmp_path).num_examples("train") == 28
+
+
+def test_official_files_of_another_size_are_refused(tmp_path):
+    small_data.write_official(tmp_path, "yelp-5")
+    for split, official in (("train", 650_000), ("test", 50_000), ("unlabelled", 650_000)):
+        with refuses(f"{split} files of yelp-5 hold", official, "yelp_review_full_csv.tgz", "allow_partial"):
+            open_source("yelp-5", tmp_path).num_examples(split)
+
+
+def test_official_texts_without_words_stay(tmp_path):
+    (tmp_path / "train.csv").write_text('"1","",""\n"2","title","text"\n')
+    (tmp_path / "test.csv").write_text('"1",""," \\n"\n')
+    source = open_part("amazon-2", tmp_path)
+    assert list(source.read("train"))[0] == Example("train/1", "", "", 0)
+    assert texts_of(source, "test") == [""]
+    assert source.num_examples("unlabelled") == 2
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b'"2","one","two"\n', "line 3: expected 2 columns, found 3"),
+        (b'"2"\n', "line 3: expected 2 columns, found 1"),
+        (b'"3","text"\n', "line 3: label='3': expected one of the classes 1, 2"),
+        (b'"","text"\n', "line 3: no label"),
+        (b'"1","caf\xe9"\n', "line 3: not UTF-8"),
+        (b'"1","a\0b"\n', "line 3: a NUL byte"),
+        (b'"1","a "quoted" b"\n', "line 3: bad quotes"),
+        (b'"1","never closed\n"2","text"\n', "line 3: bad quotes"),
+    ],
+)
+def test_a_bad_line_of_an_official_file_is_named(tmp_path, line, message):
+    small_data.write_official(tmp_path, "yelp-2", num_train=2)
+    with open(tmp_path / "train.csv", "ab") as file:
+        file.write(line)
+    with refuses(tmp_path / "train.csv", message):
+        open_part("yelp-2", tmp_path).labels("train")
+
+
+def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(datasets, "MAX_FIELD_LENGTH", 1000)
+    before = csv.field_size_limit()
+    small_data.write_official(tmp_path, "yelp-2", num_train=2)
+    with open(tmp_path / "train.csv", "a") as file:
+        file.write('"1","never closed\n' + "more\n" * 1000)
+    try:
+        with refuses("line 3: bad quotes (field larger than field limit"):
+            open_part("yelp-2", tmp_path).labels("train")
+    finally:
+        csv.field_size_limit(before)
+
+
+def test_texts_longer_than_the_limit_of_the_csv_module_are_read(tmp_path):
+    csv.field_size_limit(131072)
+    _, examples = user_source(tmp_path, "text,label\n" + "x" * 200_000 + ",a\nshort,b\n")
+    assert len(examples[0].text) == 200_000
+
+
+@pytest.mark.parametrize("task_name", ["yelp-2", "yelp-5", "amazon-2", "amazon-5"])
+@pytest.mark.parametrize("name", ["reviews.json", "reviews.json.gz"])
+def test_external_texts_take_the_place_of_the_training_texts(tmp_path, task_name, name):
+    small_data.write_official(tmp_path, task_name)
+    pairs = small_data.write_external(tmp_path / name, task_name)
+    source = open_part(task_name, tmp_path, unlabeled_file=tmp_path / name)
+    examples = list(source.read("unlabelled"))
+    assert [(example.title, example.text) for example in examples] == pairs
+    assert examples[1].key == "unlabelled/2" and examples[1].label == -1
+
+
+def test_external_texts_may_be_any_number(tmp_path, monkeypatch):
+    facts = dataclasses.replace(datasets.DATASETS["yelp-2"], train_size=28, test_size=14)
+    monkeypatch.setitem(datasets.DATASETS, "yelp-2", facts)
+    small_data.write_official(tmp_path, "yelp-2")
+    small_data.write_external(tmp_path / "reviews.json", "yelp-2", num_texts=9)
+    source = open_source("yelp-2", tmp_path, unlabeled_file=tmp_path / "reviews.json")
+    assert [source.num_examples(split) for split in source.splits] == [28, 14, 9]
+
+
+def test_external_lines_without_text_are_left_out_and_counted(tmp_path, capsys):
+    small_data.write_official(tmp_path, "amazon-2")
+    records = [
+        {"reviewText": "one", "summary": "two"},
+        {"reviewText": " ", "summary": None},
+        {"summary": "only a title"},
+        {"overall": 5.0},
+    ]
+    small_data.write_records(tmp_path / "reviews.jsonl", records)
+    source = open_part("amazon-2", tmp_path, unlabeled_file=tmp_path / "reviews.jsonl")
+    titles_and_texts = [(example.title, example.text) for example in source.read("unlabelled")]
+    assert titles_and_texts == [("two", "one"), ("only a title", "")]
+    assert source.num_examples("unlabelled") == 2
+    assert "left out 2 of 4 unlabelled texts" in capsys.readouterr().out
+
+
+# ---- missing files --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("task_name", ["imdb", *ZHANG])
+def test_missing_files_are_named_with_where_to_get_them(tmp_path, task_name):
+    facts = datasets.DATASETS[task_name]
+    with refuses(f"No {task_name} in raw_data_dir={str(tmp_path)!r}", tmp_path / facts.folder, facts.how_to_get):
+        open_source(task_name, tmp_path)
+
+
+def test_one_missing_file_is_named(tmp_path):
+    small_data.write_official(tmp_path, "dbpedia")
+    (tmp_path / "test.csv").unlink()
+    with refuses("No dbpedia", tmp_path / "test.csv", "dbpedia_csv.tgz"):
+        open_part("dbpedia", tmp_path)
+
+
+def test_an_unknown_task_or_split_is_refused(tmp_path):
+    with refuses("task_name='agnews' is unknown", "imdb", "csv"):
+        open_source("agnews", tmp_path)
+    small_data.write_imdb(tmp_path)
+    with refuses("split='dev' does not exist", "train, test, unlabelled"):
+        open_part("imdb", tmp_path).read("dev")
+
+
+def test_options_of_other_data_sets_are_refused(tmp_path):
+    with refuses("train_file='my.csv'", "are for task_name='csv'"):
+        open_source("imdb", tmp_path, train_file="my.csv")
+    with refuses("unlabeled_file='my.csv' is not for dbpedia", "yelp-2", "csv"):
+        open_source("dbpedia", tmp_path, unlabeled_file="my.csv")
+
+
+# ---- users' files ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "jsonl", "json"])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+@pytest.mark.parametrize("title", [False, True])
+def test_users_files_of_all_kinds_are_read(tmp_path, ending, packed, title):
+    train, test = tmp_path / f"train.{ending}{packed}", tmp_path / f"test.{ending}{packed}"
+    written = small_data.write_user_file(train, title=title)
+    small_data.write_user_file(test, num_examples=3, title=title, seed=1)
+    source = open_source("csv", train_file=train, test_file=test, title_column="title" if title else "")
+    assert source.facts.class_names == ("bad", "good") and source.facts.has_title == title
+    assert source.splits == ("train", "test", "unlabelled")
+    examples = list(source.read("train"))
+    assert [example.text for example in examples] == [record["text"] for record in written]
+    assert [example.title for example in examples] == [record.get("title") for record in written]
+    assert source.facts.class_names[examples[3].label] == written[3]["label"]
+    assert source.num_examples("test") == 3
+    assert [example._replace(label=-1) for example in examples] == list(source.read("unlabelled"))
+
+
+def test_the_key_is_the_line_where_a_record_starts(tmp_path):
+    _, examples = user_source(tmp_path, 'text,label\n"two\nlines",a\n\nlast,b\n')
+    assert [example.key for example in examples] == ["train/2", "train/5"]
+
+
+def test_columns_of_a_file_without_header_are_given_by_position(tmp_path):
+    source, examples = user_source(tmp_path, "5,x,good one\n3,y,bad one\n", text_column="2", label_column="0")
+    assert examples == [Example("train/1", "good one", None, 1), Example("train/2", "bad one", None, 0)]
+    assert source.facts.class_names == ("3", "5")
+
+
+def test_spreadsheet_files_with_a_byte_order_mark_are_read(tmp_path):
+    _, examples = user_source(tmp_path, "\ufefftext,label\r\none,a\r\ntwo,b\r\n")
+    assert [example.text for example in examples] == ["one", "two"]
+
+
+@pytest.mark.parametrize(
+    "labels, class_names",
+    [
+        (["10", "9", "-1", "2.5"], ("-1", "2.5", "9", "10")),
+        (["10", "9", "x"], ("10", "9", "x")),
+        (["nan", "2", "10"], ("10", "2", "nan")),
+        (["b", "a", " b "], ("a", "b")),
+    ],
+)
+def test_class_names_are_sorted_and_numbers_by_value(tmp_path, labels, class_names):
+    source, examples = user_source(tmp_path, "text,label\n" + "".join(f"some,{label}\n" for label in labels))
+    assert source.facts.class_names == class_names
+    assert [class_names[example.label] for example in examples] == [label.strip() for label in labels]
+
+
+def test_json_values_may_be_numbers(tmp_path):
+    content = '{"text": "one", "label": 2}\n\n{"text": 2, "label": 10}\n{"text": "half \\ud800", "label": "2"}\n'
+    source, examples = user_source(tmp_path, content, "train.jsonl")
+    assert source.facts.class_names == ("2", "10")
+    assert examples[1] == Example("train/3", "2", None, 1)
+    assert examples[2].text == "half ?"
+
+
+def test_an_unlabelled_file_of_its_own_needs_no_labels(tmp_path, capsys):
+    small_data.write_user_file(tmp_path / "train.csv")
+    small_data.write_records(tmp_path / "more.jsonl", [{"text": "one"}, {"text": ""}, {"text": "<br />"}])
+    source = open_source("csv", train_file=tmp_path / "train.csv", unlabeled_file=tmp_path / "more.jsonl")
+    assert source.splits == ("train", "unlabelled")
+    assert list(source.read("unlabelled")) == [Example("unlabelled/1", "one", None, -1)]
+    assert source.num_examples("unlabelled") == 1
+    assert "csv: left out 2 of 3 unlabelled texts" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
+@pytest.mark.parametrize("option", ["text_column", "title_column", "label_column"])
+def test_a_missing_column_is_named_with_those_there_are(tmp_path, name, option):
+    small_data.write_user_file(tmp_path / name)
+    with refuses(tmp_path / name, f"has no {option}='review'", "'text', 'label'"):
+        open_source("csv", train_file=tmp_path / name, **{option: "review"})
+
+
+@pytest.mark.parametrize(
+    "name, content, message, options",
+    [
+        ("train.csv", "text,label\none,a,b\n", "line 2: expected 2 columns, found 3", {}),
+        ("train.tsv", "text\tlabel\none\n", r"line 2: expected 2 columns, found 1. A text with '\t'", {}),
+        ("train.csv", "text,label\none,a\n,b\n", "line 3: a labelled example without text", {}),
+        ("train.csv", "text,label\none,a\ntwo, \n", "line 3: no label", {}),
+        ("train.csv", "text,label\none,a\ntwo,a\n", "has 1 classes in label_column='label': expected 2 or more", {}),
+        ("train.csv", "", "has 0 classes", {}),
+        ("train.csv", b"\xff\xfet\0e\0x\0t\0", "line 1: a NUL byte, so it is not UTF-8", {}),
+        ("train.csv", "a,b\n", "has no text_column='2': its columns are '0', '1'", {"text_column": "2"}),
+        ("train.csv", "a,b\n", "expected names for all of them, or positions", {"text_column": "b"}),
+        ("train.csv", "text,label\n", "text_column is empty", {"text_column": "", "label_column": "label"}),
+        ("train.txt", "text,label\n", "unknown kind of file: expected the ending csv, tsv, jsonl, json", {}),
+        ("train.csv.gz", gzip.compress(b"text,label\none,a\n")[:-9], "not a whole .gz file", {}),
+        ("train.csv.gz", b"text,label\none,a\n", "not a whole .gz file", {}),
+        ("train.jsonl", '{"text": "one", "label": 1}\n{"text"\n', "line 2: not JSON", {}),
+        ("train.jsonl", '["one", 1]\n', "line 1: expected a JSON object such as {...}, found list", {}),
+        ("train.jsonl", '{"text": ["one"], "label": 1}\n', "line 1: 'text' is [\"one\"]: expected a string", {}),
+        ("train.jsonl", '{"text": "one", "label": true}\n', "line 1: 'label' is true: expected a string", {}),
+        ("train.jsonl", '{"text": "one", "label": 1}\n{"text": "two"}\n', "line 2: no label", {}),
+    ],
+)
+def test_bad_input_is_named(tmp_path, name, content, message, options):
+    positions = {"label_column": "0"} if "text_column" in options else {}
+    with refuses(message) as raised:
+        user_source(tmp_path, content, name, **{**positions, **options})
+    assert name in str(raised.value) or options
+
+
+def test_a_test_label_that_training_lacks_is_named(tmp_path):
+    small_data.write_user_file(tmp_path / "train.csv")
+    small_data.write_user_file(tmp_path / "test.csv", class_names=("bad", "so-so"))
+    source = open_source("csv", train_file=tmp_path / "train.csv", test_file=tmp_path / "test.csv")
+    with refuses(tmp_path / "test.csv", "line 4: label='so-so': expected one of the classes bad, good"):
+        source.labels("test")
+
+
+@pytest.mark.parametrize("option", ["train_file", "test_file", "unlabeled_file"])
+def test_a_missing_users_file_is_named(tmp_path, option):
+    small_data.write_user_file(tmp_path / "train.csv")
+    with refuses(f"{option}={str(tmp_path / 'no.csv')!r} does not exist"):
+        open_source("csv", **{"train_file": tmp_path / "train.csv", option: tmp_path / "no.csv"})
+
+
+def test_a_split_without_a_single_text_is_refused(tmp_path):
+    small_data.write_user_file(tmp_path / "train.csv")
+    small_data.write_records(tmp_path / "more.csv", [{"text": ""}])
+    source = open_source("csv", train_file=tmp_path / "train.csv", unlabeled_file=tmp_path / "more.csv")
+    with refuses("no unlabelled examples"):
+        source.num_examples("unlabelled")
+    with refuses("split='test' does not exist"):
+        source.read("test")
+
+
+# ---- sources --------------------------------------------------------------------------------------------------------
+
+
+def test_a_source_is_small_and_survives_pickling(tmp_path):
+    small_data.write_user_file(tmp_path / "train.csv", num_examples=1000)
+    source = open_source("csv", train_file=tmp_path / "train.csv")
+    source.labels("train")
+    content = pickle.dumps(source)
+    assert len(content) < 2000
+    assert list(pickle.loads(content).read("train")) == list(source.read("train"))
+    small_data.write_imdb(tmp_path)
+    source = open_part("imdb", tmp_path)
+    assert list(pickle.loads(pickle.dumps(source)).read("test")) == list(source.read("test"))
+
+
+def test_texts_are_read_one_by_one(tmp_path):
+    _, examples = user_source(tmp_path, "text,label\none,a\ntwo,b\n")
+    source = open_source("csv", train_file=tmp_path / "train.csv")
+    with open(tmp_path / "train.csv", "a") as file:
+        file.write("x" * 100_000 + ",a\nbad line\n")  # further on than what a file object reads ahead
+    examples = source.read("train")
+    assert next(examples).text == "one"
+    with refuses("line 5"):
+        list(examples)
+
+
+def test_labels_are_read_once(tmp_path):
+    source, _ = user_source(tmp_path, "text,label\none,a\ntwo,b\n")
+    labels = source.labels("train")
+    (tmp_path / "train.csv").unlink()
+    assert source.labels("train") is labels
+
+
+# ---- labelled subsets -----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def imdb(tmp_path):
+    small_data.write_imdb(tmp_path, per_class=30)
+    return open_part("imdb", tmp_path)
+
+
+@pytest.fixture
+def table(tmp_path):
+    small_data.write_user_file(tmp_path / "train.csv", num_examples=60, class_names=("a", "b", "c"))
+    return open_source("csv", train_file=tmp_path / "train.csv")
+
+
+def ids_of(source, indices):
+    keys = [example.key for example in source.read("train")]
+    return {datasets.short_id(keys[index]) for index in indices}
+
+
+def counts(source, indices):
+    return np.bincount(source.labels("train")[indices], minlength=source.facts.num_classes).tolist()
+
+
+def test_the_published_twenty_are_imdbs_default(imdb):
+    chosen = choose_labelled(imdb, 20)
+    assert ids_of(imdb, chosen) == set(datasets.DATASETS["imdb"].labelled_ids)
+    assert chosen.dtype == np.int64 and np.all(np.diff(chosen) > 0)
+
+
+def test_other_sizes_of_imdb_hold_or_are_part_of_the_published_twenty(imdb):
+    few, many = choose_labelled(imdb, 6), choose_labelled(imdb, 40)
+    published = datasets.DATASETS["imdb"].labelled_ids
+    assert ids_of(imdb, few) == {*published[:3], *published[10:13]}
+    assert set(published) < ids_of(imdb, many) and counts(imdb, many) == [20, 20]
+    ids = [datasets.short_id(example.key) for example in imdb.read("train")]
+    assert ids_of(imdb, many) != ids_of(imdb, choose_labelled(imdb, 40, ids=[*published, *ids]))  # drawn, not the first
+
+
+def test_a_part_of_imdb_without_the_published_reviews_can_be_used(tmp_path):
+    names = ("pos/0_7", "pos/1_8", "neg/0_1", "neg/1_2")
+    small_data.write_imdb_files(tmp_path, {f"train/{name}.txt": "x" for name in names})
+    source = open_part("imdb", tmp_path)
+    assert counts(source, choose_labelled(source, 2)) == [1, 1]
+
+
+def test_without_a_seed_the_first_of_each_class_are_chosen(table):
+    np.testing.assert_array_equal(choose_labelled(table, 12), np.arange(12))
+
+
+def test_seeds_draw_balanced_subsets_that_grow_with_sup_size(table):
+    draws = [choose_labelled(table, 12, label_seed=seed) for seed in (0, 0, 1)]
+    np.testing.assert_array_equal(draws[0], draws[1])
+    assert draws[0].tolist() != draws[2].tolist() != list(range(12))
+    assert counts(table, draws[0]) == [4, 4, 4] and len(set(draws[0])) == 12
+    assert set(choose_labelled(table, 6, label_seed=0)) < set(draws[0])
+
+
+def test_all_examples_can_be_labelled_whatever_their_classes(tmp_path):
+    source, _ = user_source(tmp_path, "text,label\none,a\ntwo,b\nthree,b\n")
+    np.testing.assert_array_equal(choose_labelled(source, 3, label_seed=4), [0, 1, 2])
+
+
+@pytest.mark.parametrize(
+    "sup_size, message",
+    [
+        (0, "sup_size=0 is out of range: there are 60 examples"),
+        (61, "sup_size=61 is out of range"),
+        (20, "sup_size=20 is not divisible by num_classes=3: use 18 or 21"),
+        (2, "sup_size=2 is not divisible by num_classes=3: use 3"),
+    ],
+)
+def test_sizes_that_cannot_be_balanced_are_refused(table, sup_size, message):
+    with refuses(message):
+        choose_labelled(table, sup_size)
+
+
+def test_a_class_with_too_few_examples_is_named(tmp_path):
+    source, _ = user_source(tmp_path, "text,label\n" + "one,a\n" * 8 + "two,b\n")
+    with refuses("sup_size=4 needs 2 examples of each class, but 'b' has 1", "sup_size=9 for all"):
+        choose_labelled(source, 4)
+
+
+@pytest.mark.parametrize("form", ["train/{part}/{name}.txt", "{name}", "{part}_{name}.txt"])
+def test_ids_can_be_listed_in_a_file(imdb, tmp_path, form):
+    names = {"pos": ["10_9", "839_7", "2_9"], "neg": ["3_4", "11575_1", "1_2"]}
+    lines = [form.format(part=part, name=name) for part in names for name in names[part]]
+    (tmp_path / "ids.txt").write_text("\n".join([*lines, "", "unsup_1_0.txt", lines[0]]) + "\n")
+    ids = datasets.read_ids(tmp_path / "ids.txt")
+    assert ids_of(imdb, choose_labelled(imdb, 6, ids=ids)) == {*names["pos"], *names["neg"]}
+    # In the order of the list, and before any seed.
+    assert ids_of(imdb, choose_labelled(imdb, 4, label_seed=3, ids=ids)) == {"10_9", "839_7", "3_4", "11575_1"}
+    with refuses("sup_size=8 is out of range: there are 6 examples to choose from"):
+        choose_labelled(imdb, 8, ids=ids)
+
+
+def test_ids_of_a_table_are_line_numbers(table):
+    np.testing.assert_array_equal(choose_labelled(table, 2, ids=["train/2", "4"]), [0, 1])
+
+
+def test_unknown_ids_are_named(imdb, tmp_path):
+    with refuses("1 of 2 ids in sup_ids_file are no training examples, such as '99999_1'", "train/pos/", "_"):
+        choose_labelled(imdb, 2, ids=["839_7", "99999_1"])
+    with refuses("sup_ids_file=", "does not exist"):
+        datasets.read_ids(tmp_path / "no.txt")
+
+
+def test_the_development_set_is_balanced_and_beyond_the_labelled_examples(imdb, table):
+    for source, sup_size in ((imdb, 20), (table, 30)):
+        labelled = choose_labelled(source, sup_size, label_seed=1)
+        dev = choose_dev(source, labelled, 6, label_seed=1)
+        assert counts(source, dev) == [6 // source.facts.num_classes] * source.facts.num_classes
+        assert not set(dev) & set(labelled) and len(set(dev)) == 6
+        np.testing.assert_array_equal(dev, choose_dev(source, labelled, 6, label_seed=1))
+        assert dev.dtype == np.int64 and np.all(np.diff(dev) > 0)
+
+
+def test_the_development_set_hardly_depends_on_sup_size(table):
+    small, large = (set(choose_dev(table, choose_labelled(table, sup_size), 9)) for sup_size in (3, 6))
+    assert len(small & large) >= 6
+    assert small != set(choose_dev(table, choose_labelled(table, 3), 9, label_seed=0))
+
+
+def test_a_development_set_needs_examples_that_are_left(table):
+    assert choose_dev(table, np.arange(60), 0).shape == (0,)
+    with refuses("dev_size=3 is out of range: there are 0 examples"):
+        choose_dev(table, np.arange(60), 3)
+    with refuses("dev_size=4 is not divisible by num_classes=3: use 3 or 6"):
+        choose_dev(table, np.arange(6), 4)
+
+
+# ---- fixtures -------------------------------------------------------------------------------------------------------
+
+
+def test_the_vocabulary_of_the_fixtures_holds_all_their_words(tmp_path):
+    pieces = small_data.write_vocab(tmp_path / "vocab.txt")
+    assert (tmp_path / "vocab.txt").read_text().splitlines() == list(pieces)
+    assert pieces[0] == "[PAD]" and len(set(pieces)) == len(pieces)
+    assert {"[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "."} < set(pieces)
+    words = small_data.random_text(np.random.default_rng(0), 3).lower().rstrip(".").split()
+    assert set(words) <= set(pieces) and small_data.CLASS_WORDS[3] in words

@@ -1,0 +1,45 @@
+"""AdamW as BERT was trained with it: no bias correction, decay apart from the gradient, clipping by the global norm."""
+
+import tensorflow as tf
+
+
+class BertAdamW(tf.keras.optimizers.Optimizer):
+    """θ ← θ − rate · (m / (√v + ε) + decay · θ), where m and v are the plain moving averages of Adam.
+
+    Without Adam's bias correction the first updates are larger, by 0.1 / √0.001 ≈ 3 at the very first; the warm-up of
+    BERT's schedule takes care of them.
+    """
+
+    def __init__(self, learning_rate, weight_decay_rate=0.01, clip_norm=1.0, no_decay=("layer_norm", "bias")):
+        """Args:
+        weight_decay_rate: `decay` above; 0 for none.
+        clip_norm: the largest global norm of the gradient, over all replicas; 0 for no clipping.
+        no_decay: parts of the names of variables that do not decay.
+        """
+        super().__init__(
+            "bert_adamw",
+            weight_decay=weight_decay_rate or None,
+            global_clipnorm=clip_norm or None,
+            jit_compile=False,
+        )
+        self._learning_rate = self._build_learning_rate(learning_rate)
+        self.exclude_from_weight_decay(var_names=no_decay)
+        self.beta_1, self.beta_2, self.epsilon = 0.9, 0.999, 1e-6
+
+    def build(self, var_list):
+        super().build(var_list)
+        if not getattr(self, "means", None):
+            self.means = [self.add_variable_from_reference(variable, "m") for variable in var_list]
+            self.squares = [self.add_variable_from_reference(variable, "v") for variable in var_list]
+
+    def update_step(self, gradient, variable):
+        index = self._index_dict[self._var_key(variable)]
+        mean, square = self.means[index], self.squares[index]
+        gradient = tf.convert_to_tensor(gradient)  # words that do not occur have a gradient of 0, and decay too
+        mean.assign_add((1.0 - self.beta_1) * (gradient - mean))
+        square.assign_add((1.0 - self.beta_2) * (tf.square(gradient) - square))
+        rate = tf.cast(self.learning_rate, variable.dtype)
+        variable.assign_sub(rate * mean / (tf.sqrt(square) + self.epsilon))
+
+    def get_config(self):
+        raise NotImplementedError("BertAdamW is rebuilt from the run's config.json.")

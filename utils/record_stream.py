@@ -1,0 +1,65 @@
+"""An endless stream of batches of serialised records, as a function of seed and step alone.
+
+It can be started at any step and gives the same batches from there on, so that a continued run equals an uninterrupted
+one. Pass follows pass over all records, each in its own random order.
+"""
+
+import tensorflow as tf
+
+
+def record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer):
+    """Batches of serialised records for the steps start_step, start_step + 1, …
+
+    Args:
+      record_sets: list of records.RecordSet.
+      shuffle_buffer: how many records may be held in memory.
+    """
+    paths = [path for record_set in record_sets for path in record_set.paths]
+    num_records = sum(record_set.num_examples for record_set in record_sets)
+    if num_records <= shuffle_buffer:
+        return batches_from_memory(paths, num_records, batch_size, seed, start_step)
+    return batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer)
+
+
+def batches_from_memory(paths, num_records, batch_size, seed, start_step):
+    """All records fit in the shuffle buffer: keep them there and compute which one comes at which position."""
+    all_records = tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
+
+    def batch_of_step(step):
+        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+        passes = positions // num_records
+        seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
+        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it.
+        order = tf.raw_ops.RandomIndexShuffle(index=positions % num_records, seed=seeds, max_index=num_records - 1)
+        return tf.ensure_shape(tf.gather(all_records, order), [batch_size])
+
+    return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer):
+    """Streams files through a shuffle buffer; to start in mid-pass, what came before is read and passed over."""
+    first_pass, num_passed = divmod(start_step * batch_size, num_records)
+
+    def one_pass(number):
+        order = tf.random.experimental.stateless_shuffle(paths, [seed, tf.cast(number, tf.int32)])
+        files = tf.data.Dataset.from_tensor_slices(order)
+        stream = files.interleave(tf.data.TFRecordDataset, cycle_length=4, block_length=16)
+        return _shuffle(stream, shuffle_buffer, seed, number).skip(
+            tf.where(number == first_pass, tf.cast(num_passed, tf.int64), 0)
+        )
+
+    return tf.data.Dataset.range(first_pass, tf.int64.max).flat_map(one_pass).batch(batch_size, drop_remainder=True)
+
+
+def _shuffle(dataset, buffer_size, seed, number):
+    """Dataset.shuffle with a seed that is a tensor; the method does not take one when TensorFlow's own seed is 0."""
+    variant = tf.raw_ops.ShuffleDataset(
+        input_dataset=tf.data.experimental.to_variant(dataset),
+        buffer_size=buffer_size,
+        seed=seed,
+        seed2=number + 1,  # two zeros would mean a random seed
+        reshuffle_each_iteration=False,
+        output_types=[tf.string],
+        output_shapes=[[]],
+    )
+    return tf.data.experimental.from_variant(variant, dataset.element_spec)

@@ -1,0 +1,88 @@
+"""The course of a run, which images and text share: steps, log lines, evaluations, checkpoints, result."""
+
+import math
+import time
+
+import numpy as np
+
+from utils import distribution, run_dir
+
+
+def compile_model(model, optimizer, config):
+    model.compile(optimizer=optimizer, jit_compile=config.jit_compile, steps_per_execution=steps_per_call(config))
+    model.optimizer.build(model.network.trainable_variables)
+
+
+def train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev=None, evaluate_test=None):
+    """Makes the steps from `step` to the end.
+
+    Args:
+      checkpoints: run_dir.Checkpoints of the model.
+      create_batches: a function from a step to the distributed training batches that begin with it.
+      evaluate_dev, evaluate_test: functions without arguments that return {"accuracy": …}; None without such a set.
+    """
+    iterator, train_steps_on_device = iter(create_batches(step)), model.make_train_function()
+    writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
+    while step < config.train_steps:
+        next_stop = min((step // interval + 1) * interval for interval in intervals(config))
+        started, num_steps = time.time(), next_stop - step
+        while step < next_stop:
+            train_steps_on_device(iterator)
+            step += steps_per_call(config)
+            writer.advance(step)
+        metrics = run_dir.take_metrics(model, step)
+        metrics["examples_per_second"] = num_steps * examples_per_step(config) / (time.time() - started)
+        at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
+        if evaluate_dev and at_checkpoint:
+            metrics["dev_accuracy"] = evaluate_dev()["accuracy"]
+            checkpoints.save_if_best(step, metrics["dev_accuracy"])
+        if evaluate_test and config.eval_steps and step % config.eval_steps == 0:
+            metrics["test_accuracy"] = evaluate_test()["accuracy"]
+        writer.write(step, metrics)
+        if at_checkpoint:  # comes last: a run that is killed before it repeats all of the above
+            checkpoints.save(step)
+    writer.close()
+
+
+def intervals(config):
+    """The training stops at multiples of these: for a log line, a checkpoint, an evaluation, the end."""
+    return [config.log_steps, config.save_steps, config.train_steps] + [config.eval_steps] * (config.eval_steps > 0)
+
+
+def steps_per_call(config):
+    """The most steps up to `iterations` that the device can make in one call without missing a stop."""
+    common = math.gcd(*intervals(config))
+    return max(divisor for divisor in range(1, min(config.iterations, common) + 1) if common % divisor == 0)
+
+
+def examples_per_step(config):
+    return config.train_batch_size * (1 + 2 * config.unsup_ratio)
+
+
+def check_batch_sizes(config, strategy):
+    for name in ("train_batch_size", "eval_batch_size"):
+        distribution.check_batch_size(name, getattr(config, name), strategy)
+
+
+def evaluate(model, strategy, create_batches, num_examples, batch_size):
+    """Accuracy and loss of the averaged weights on `num_examples` that come in batches of fixed size."""
+    batches = distribution.distribute(strategy, create_batches)
+    return model.evaluate(batches, steps=-(-num_examples // batch_size), verbose=0, return_dict=True)
+
+
+def create_result(metrics, config, model_dir, step):
+    """The content of result.json."""
+    speeds = [line["examples_per_second"] for line in run_dir.read_metrics(model_dir)]
+    return {
+        "task_name": config.task_name,
+        "accuracy": metrics["accuracy"],
+        "error_rate": 1.0 - metrics["accuracy"],
+        "loss": metrics["loss"],
+        "sup_size": config.sup_size,
+        "seed": config.seed,
+        "label_seed": config.label_seed,
+        "step": step,
+        "train_steps": config.train_steps,
+        "examples_per_second": float(np.median(speeds)),
+        "versions": run_dir.versions(),
+    }
