@@ -1,0 +1,248 @@
+"""Pre-trained BERT weights, read from whatever was published and written in BERT's own format.
+
+    report = load_weights(network, "uncased_L-12_H-768_A-12/bert_model.ckpt")
+
+`init_checkpoint` is everywhere the path of
+  - a checkpoint of Google's BERT, without the endings .index and .data-... (TensorFlow 1),
+  - a checkpoint of a tf-models-official encoder or pre-trainer, likewise (TensorFlow 2),
+  - a Hugging Face folder with model.safetensors, or that file; or a folder with one of the above checkpoints.
+All are read into one form: arrays by the names and with the shapes of Google's BERT.
+"""
+
+import json
+import os
+import re
+from typing import NamedTuple
+
+import numpy as np
+import tensorflow as tf
+from absl import logging
+from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+LAYER = r"(?:.*/)?transformer/layer_(\d+)/"
+KERAS_NAMES = (  # tf-models-official's variables, whatever model they are in → Google's
+    (r"(?:.*/)?word_embeddings/embeddings", "bert/embeddings/word_embeddings"),
+    (r"(?:.*/)?position_embedding/embeddings", "bert/embeddings/position_embeddings"),
+    (r"(?:.*/)?type_embeddings/embeddings", "bert/embeddings/token_type_embeddings"),
+    (r"(?:.*/)?embeddings/layer_norm/(\w+)", r"bert/embeddings/LayerNorm/\1"),
+    (LAYER + r"self_attention/(query|key|value)/(\w+)", r"bert/encoder/layer_\1/attention/self/\2/\3"),
+    (LAYER + r"self_attention/attention_output/(\w+)", r"bert/encoder/layer_\1/attention/output/dense/\2"),
+    (LAYER + r"self_attention_layer_norm/(\w+)", r"bert/encoder/layer_\1/attention/output/LayerNorm/\2"),
+    (LAYER + r"intermediate/(\w+)", r"bert/encoder/layer_\1/intermediate/dense/\2"),
+    (LAYER + r"output/(\w+)", r"bert/encoder/layer_\1/output/dense/\2"),
+    (LAYER + r"output_layer_norm/(\w+)", r"bert/encoder/layer_\1/output/LayerNorm/\2"),
+    (r"(?:.*/)?pooler_transform/(\w+)", r"bert/pooler/dense/\1"),
+    (r"(?:.*/)?cls/predictions/output_bias/bias", "cls/predictions/output_bias"),
+    (r"(?:.*/)?cls/predictions/transform/(.*)", r"cls/predictions/transform/\1"),
+    (r"(?:.*/)?cls/seq_relationship/(output_\w+)", r"cls/seq_relationship/\1"),
+)
+HUGGING_FACE_NAMES = (  # applied one after the other
+    (r"\.", "/"),
+    (r"^(bert/)?(embeddings|encoder|pooler)/", r"bert/\2/"),
+    (r"/layer/(\d+)/", r"/layer_\1/"),
+    (r"LayerNorm/weight$", "LayerNorm/gamma"),
+    (r"LayerNorm/bias$", "LayerNorm/beta"),
+    (r"_embeddings/weight$", "_embeddings"),
+    (r"/(dense|query|key|value)/weight$", r"/\1/kernel"),
+    (r"^cls/predictions/bias$", "cls/predictions/output_bias"),
+    (r"^cls/seq_relationship/(weight|bias)$", r"cls/seq_relationship/output_\1"),
+    (r"output_weight$", "output_weights"),
+)
+SAFETENSORS_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+OPTIMIZER_NAMES = re.compile(r"adam|lamb|global_step|OPTIMIZER_SLOT|(^|/)_?optimizer/", re.IGNORECASE)
+# Not all that is published has these; what is trained afterwards can start without.
+OPTIONAL_PARTS = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/")
+
+
+class LoadReport(NamedTuple):
+    unused: tuple  # names in the checkpoint for which the model has no variable
+    initial: tuple  # names of the model's variables that the checkpoint lacks, which stay as they were
+
+
+def load_weights(model, init_checkpoint):
+    """Fills the encoder of `model`, and its heads for pre-training if it has them, from `init_checkpoint`.
+
+    The checkpoint must hold every weight of the encoder in the right shape. The pooler, the head of the language model
+    (layers.MaskedLM called "cls/predictions") and that of the next sentence (text.models.pretrainer.NextSentence) may
+    each be absent as a whole: then they keep their initial values.
+
+    Returns:
+      LoadReport, which is also logged.
+    """
+    variables, weights = named_variables(model), read_weights(init_checkpoint)
+    initial = [name for part in OPTIONAL_PARTS for name in _lacking_part(part, variables, weights)]
+    variables = {name: variable for name, variable in variables.items() if name not in initial}
+    _check_fit(variables, weights, init_checkpoint)
+    for name, variable in variables.items():
+        variable.assign(weights[name].reshape(variable.shape))
+    report = LoadReport(tuple(sorted(weights.keys() - variables.keys())), tuple(initial))
+    if report.initial:
+        logging.warning("%s lacks %s: they keep their random values.", init_checkpoint, ", ".join(report.initial))
+    if report.unused:
+        logging.info("%s holds more than is used: %s", init_checkpoint, ", ".join(report.unused))
+    return report
+
+
+def save_weights(model, encoder_config, vocab_path, output_dir):
+    """Writes the model's BERT weights, bert_config.json and vocab.txt; `output_dir` is then an `init_checkpoint`.
+
+    Other programs read bert_model.ckpt as one of Google's.
+    """
+    variables = named_variables(model)
+    arrays = [variables[name].numpy().reshape(_shape(name, variables[name].shape)) for name in variables]
+    tf.io.gfile.makedirs(output_dir)
+    prefix = os.path.join(output_dir, "bert_model.ckpt")
+    tf.raw_ops.SaveV2(
+        prefix=prefix, tensor_names=list(variables), shape_and_slices=[""] * len(variables), tensors=arrays
+    )
+    encoder_config.write(os.path.join(output_dir, "bert_config.json"))
+    tf.io.gfile.copy(vocab_path, os.path.join(output_dir, "vocab.txt"), overwrite=True)
+    return prefix
+
+
+def find_config(init_checkpoint):
+    """The path of the bert_config.json or config.json that lies beside the weights."""
+    return _find_beside(init_checkpoint, ("bert_config.json", "config.json"), "bert_config_file")
+
+
+def find_vocab(init_checkpoint):
+    """The path of the vocab.txt that lies beside the weights."""
+    return _find_beside(init_checkpoint, ("vocab.txt",), "vocab_file")
+
+
+def read_weights(init_checkpoint):
+    """All arrays of a checkpoint but the optimizer's, by Google's names where they belong to BERT.
+
+    Returns:
+      A dict of float32 arrays. Kernels are [inputs, outputs] and join the attention heads in one axis.
+    """
+    path = _find_checkpoint(init_checkpoint)
+    if path.endswith(".safetensors"):
+        return _read_hugging_face(path)
+    reader = tf.train.load_checkpoint(path)
+    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+        return _read_tensorflow_2(reader, path)
+    names = [name for name in reader.get_variable_to_shape_map() if not OPTIMIZER_NAMES.search(name)]
+    return {name: reader.get_tensor(name) for name in names}
+
+
+def named_variables(model):
+    """The variables of the model's encoder and of its heads for pre-training by Google's names."""
+    variables = {}
+    for variable in model.weights:
+        name = _from_keras(variable.name.split(":")[0])
+        if name in variables:
+            raise ValueError(f"The model holds several encoders ({name} comes twice): expected one.")
+        if name:
+            variables[name] = variable
+    return variables
+
+
+def _read_tensorflow_2(reader, path):
+    graph = TrackableObjectGraph.FromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
+    weights, dtypes = {}, reader.get_variable_to_dtype_map()
+    for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
+        key, name = attribute.checkpoint_key, _from_keras(attribute.full_name) or attribute.full_name
+        if OPTIMIZER_NAMES.search(key) or not dtypes[key].is_floating:
+            continue
+        if name in weights and name.startswith("bert/"):
+            raise ValueError(f"{path} holds several encoders ({name} comes twice): expected a checkpoint of one.")
+        weights[name] = reader.get_tensor(key)
+        weights[name] = weights[name].reshape(_shape(name, weights[name].shape))
+    return weights
+
+
+def _read_hugging_face(path):
+    weights = {}
+    for name, array in read_safetensors(path).items():
+        for pattern, replacement in HUGGING_FACE_NAMES:
+            name = re.sub(pattern, replacement, name)
+        weights[name] = array.T if name.endswith("/kernel") else array
+    return weights
+
+
+def read_safetensors(path):
+    """The floating-point arrays of a safetensors file, as float32, by name."""
+    num_bytes = tf.io.gfile.stat(path).length
+    with tf.io.gfile.GFile(path, "rb") as file:
+        header_size = int.from_bytes(file.read(8), "little")
+        if header_size > num_bytes:
+            raise ValueError(f"{path} ({num_bytes} bytes) is not a safetensors file: download it again.")
+        entries = json.loads(file.read(header_size))
+        entries.pop("__metadata__", None)
+        expected = 8 + header_size + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
+        if num_bytes != expected:
+            raise ValueError(f"{path} has {num_bytes} bytes where {expected} were expected: download it again.")
+        data = file.read()
+    return {name: _to_array(entry, data) for name, entry in entries.items() if entry["dtype"] in SAFETENSORS_TYPES}
+
+
+def _to_array(entry, data):
+    start, end = entry["data_offsets"]
+    array = np.frombuffer(data[start:end], SAFETENSORS_TYPES[entry["dtype"]]).reshape(entry["shape"])
+    if entry["dtype"] == "BF16":  # the upper half of a float32
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32)
+
+
+def _from_keras(name):
+    """Google's name of a variable of tf-models-official; None if it belongs to something else."""
+    for pattern, replacement in KERAS_NAMES:
+        if re.fullmatch(pattern, name):
+            return re.sub(pattern, replacement, name)
+    return None
+
+
+def _shape(name, shape):
+    """Google's shape of a variable that Keras keeps apart by attention heads."""
+    shape = list(shape)
+    if "/attention/self/" in name:  # [inputs, heads, width] or [heads, width]
+        return [*shape[:-2], shape[-2] * shape[-1]]
+    if name.endswith("/attention/output/dense/kernel"):  # [heads, width, outputs]
+        return [shape[0] * shape[1], shape[2]]
+    return shape
+
+
+def _lacking_part(part, variables, weights):
+    """The variables of an optional part, if the checkpoint holds nothing of it."""
+    if any(name.startswith(part) for name in weights):
+        return []
+    return [name for name in variables if name.startswith(part)]
+
+
+def _check_fit(variables, weights, init_checkpoint):
+    missing = [name for name in variables if name not in weights]
+    if missing:
+        raise ValueError(f"{init_checkpoint} lacks {len(missing)} weights of the encoder: {', '.join(missing)}.")
+    shapes = {name: (list(weights[name].shape), _shape(name, variables[name].shape)) for name in variables}
+    wrong = [f"{name} has {has}, expected {wants}" for name, (has, wants) in shapes.items() if has != wants]
+    if wrong:
+        raise ValueError(
+            f"{init_checkpoint} does not fit the encoder's configuration: {'; '.join(wrong)}. Use the configuration "
+            "file and the vocabulary that were published with it."
+        )
+
+
+def _find_checkpoint(init_checkpoint):
+    """The path of a safetensors file or a TensorFlow checkpoint."""
+    if tf.io.gfile.exists(init_checkpoint + ".index") or init_checkpoint.endswith(".safetensors"):
+        return init_checkpoint
+    safetensors = os.path.join(init_checkpoint, "model.safetensors")
+    if tf.io.gfile.exists(safetensors):
+        return safetensors
+    names = tf.io.gfile.listdir(init_checkpoint) if tf.io.gfile.isdir(init_checkpoint) else []
+    prefixes = [name.removesuffix(".index") for name in names if name.endswith(".index")]
+    if len(prefixes) != 1:
+        raise ValueError(
+            f"init_checkpoint={init_checkpoint}: expected a TensorFlow checkpoint, without the ending .index, or a "
+            f"folder with model.safetensors or one such checkpoint; {len(prefixes)} were found there."
+        )
+    return os.path.join(init_checkpoint, prefixes[0])
+
+
+def _find_beside(init_checkpoint, names, setting):
+    folder = init_checkpoint if tf.io.gfile.isdir(init_checkpoint) else os.path.dirname(init_checkpoint)
+    for name in names:
+        if tf.io.gfile.exists(os.path.join(folder, name)):
+            return os.path.join(folder, name)
+    raise ValueError(f"No {' or '.join(names)} lies in {folder or '.'}: say with {setting} where it is.")

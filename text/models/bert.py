@@ -1,0 +1,178 @@
+"""BERT (Devlin et al., 2019) of any size as a classifier, on the encoder of tf-models-official."""
+
+import dataclasses
+import json
+
+import tensorflow as tf
+from official.nlp.modeling.networks import BertEncoderV2
+from tensorflow.keras import layers
+from tensorflow.keras.initializers import TruncatedNormal
+
+from text.models.dropout import Dropout, create_counter, draw_seed
+
+ACTIVATIONS = {
+    "gelu": tf.keras.activations.gelu,  # BERT's: the exact form, with erf
+    "gelu_new": lambda inputs: tf.keras.activations.gelu(inputs, approximate=True),
+    "relu": tf.keras.activations.relu,
+}
+POOLINGS = ("cls", "mean")
+
+# What the encoder always does, where a configuration file could ask for something else.
+FIXED = {"model_type": "bert", "position_embedding_type": "absolute", "layer_norm_eps": 1e-12}
+
+
+@dataclasses.dataclass(frozen=True)
+class BertConfig:
+    """The size of an encoder, with the names of bert_config.json; the defaults are BERT-base's."""
+
+    vocab_size: int
+    hidden_size: int = 768
+    num_hidden_layers: int = 12
+    num_attention_heads: int = 12
+    intermediate_size: int = 3072
+    hidden_act: str = "gelu"
+    hidden_dropout_prob: float = 0.1
+    attention_probs_dropout_prob: float = 0.1
+    max_position_embeddings: int = 512
+    type_vocab_size: int = 2
+    initializer_range: float = 0.02
+
+    def __post_init__(self):
+        if self.hidden_act not in ACTIVATIONS:
+            raise ValueError(f"hidden_act={self.hidden_act!r}: expected one of {', '.join(map(repr, ACTIVATIONS))}.")
+        if self.hidden_size % self.num_attention_heads:
+            raise ValueError(
+                f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}."
+            )
+
+    @classmethod
+    def read(cls, path):
+        """Reads Google's bert_config.json or Hugging Face's config.json, which share their keys."""
+        with tf.io.gfile.GFile(path) as file:
+            values = json.load(file)
+        names = [field.name for field in dataclasses.fields(cls)]
+        missing = [name for name in names if name not in values]
+        if missing:
+            raise ValueError(f"{path} lacks {', '.join(missing)}: expected the configuration of a BERT.")
+        for name, expected in FIXED.items():
+            if values.get(name, expected) != expected:
+                raise ValueError(f"{path}: {name}={values[name]!r}, but this encoder only knows {expected!r}.")
+        return cls(**{name: values[name] for name in names})
+
+    def write(self, path):
+        with tf.io.gfile.GFile(path, "w") as file:
+            json.dump(dataclasses.asdict(self), file, indent=2)
+
+
+class Encoder(BertEncoderV2):
+    """tf-models-official's encoder, built from a BertConfig, with dropout that can be resumed."""
+
+    def __init__(self, config, dropout=-1.0, seed=0, output_range=None, with_pooler=True):
+        """Creates all weights.
+
+        Args:
+          dropout: rate for hidden states and attention alike; -1: as the config says.
+          seed: of the dropout masks. (The initial weights come from Keras' global seed.)
+          output_range: the last layer computes only so many first tokens; None: all.
+          with_pooler: False leaves the pooler and its weights out ("pooled_output" is then the plain first token).
+        """
+        super().__init__(
+            vocab_size=config.vocab_size,
+            hidden_size=config.hidden_size,
+            num_layers=config.num_hidden_layers,
+            num_attention_heads=config.num_attention_heads,
+            max_sequence_length=config.max_position_embeddings,
+            type_vocab_size=config.type_vocab_size,
+            inner_dim=config.intermediate_size,
+            inner_activation=ACTIVATIONS[config.hidden_act],
+            initializer=TruncatedNormal(stddev=config.initializer_range),
+            output_range=output_range,
+            name="encoder",
+        )
+        self.seed, self.mask_counter = seed, create_counter(self)
+        if not with_pooler:
+            self._pooler_layer = layers.Activation("linear")
+        one_token = tf.ones([1, 1], tf.int32)
+        self(encoder_inputs(one_token, one_token, one_token))  # the sublayers come into being with the first call
+        if dropout >= 0:
+            self._replace_dropout(dropout, dropout)
+        else:
+            self._replace_dropout(config.hidden_dropout_prob, config.attention_probs_dropout_prob)
+
+    def _replace_dropout(self, hidden_rate, attention_rate):
+        self._embedding_dropout = Dropout(hidden_rate, self.next_seed)
+        for layer in self.transformer_layers:
+            layer._attention_layer._dropout_layer = Dropout(attention_rate, self.next_seed)
+            # On the attention's output BERT has the rate of hidden states, tf-models-official that of attention.
+            layer._attention_dropout = Dropout(hidden_rate, self.next_seed)
+            layer._output_dropout = Dropout(hidden_rate, self.next_seed)
+
+    def next_seed(self):
+        """The seed of the next dropout mask: one that no other mask of the training has."""
+        return draw_seed(self.seed, self.mask_counter)
+
+    def train_only(self, num_layers):
+        """Freezes all but the top `num_layers` layers and the pooler; backpropagation then stops above the others."""
+        trained = [self.pooler_layer, *self.transformer_layers[len(self.transformer_layers) - num_layers :]]
+        for layer in self._sublayers():
+            layer.trainable = any(layer is other for other in trained)
+
+    @property
+    def weights(self):
+        """In the order of the layers whether they are trained or not, so that two encoders' weights always match."""
+        return [weight for layer in self._sublayers() for weight in layer.weights] + [self.mask_counter]
+
+    def _sublayers(self):
+        return list(self._flatten_layers(recursive=False, include_self=False))
+
+
+def encoder_inputs(ids, type_ids, mask):
+    """What an Encoder is called with; it returns a dict with "sequence_output" and "pooled_output"."""
+    return {"input_word_ids": ids, "input_type_ids": type_ids, "input_mask": tf.cast(mask, tf.int32)}
+
+
+def create_network(
+    encoder_config, num_classes, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0
+):
+    """Builds the classifier from {"ids", "type_ids"} (int32 [batch, length], padded with 0) to float32 logits.
+
+    Args:
+      encoder_config: BertConfig.
+      max_seq_length: the longest input there will be; the network takes any length up to max_position_embeddings.
+      pooling: "cls": BERT's pooler on the first token; "mean": the mean over the tokens, as sentence encoders have it.
+      dropout, seed: see Encoder.
+      trainable_layers: train only so many of the encoder's top layers, the pooler and the head; -1: everything.
+    """
+    _check(encoder_config, max_seq_length, pooling, trainable_layers)
+    # The pooler looks at the first token only, so the last layer need not compute the others.
+    output_range = 1 if pooling == "cls" else None
+    encoder = Encoder(encoder_config, dropout, seed, output_range, with_pooler=pooling == "cls")
+    if trainable_layers >= 0:
+        encoder.train_only(trainable_layers)
+    features = {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in ("ids", "type_ids")}
+    mask = tf.not_equal(features["ids"], 0)
+    outputs = encoder(encoder_inputs(features["ids"], features["type_ids"], mask))
+    hidden = outputs["pooled_output"] if pooling == "cls" else _mean(outputs["sequence_output"], mask)
+    hidden = Dropout(0.1, encoder.next_seed, name="head_dropout")(hidden)
+    head = layers.Dense(num_classes, kernel_initializer=TruncatedNormal(stddev=0.02), dtype=tf.float32, name="logits")
+    return tf.keras.Model(features, head(hidden), name="bert")
+
+
+def _mean(hidden, mask):
+    """The mean of the real tokens: [batch, length, width] → [batch, width]."""
+    mask = tf.cast(mask, hidden.dtype)[:, :, tf.newaxis]
+    return tf.reduce_sum(hidden * mask, axis=1) / tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
+
+
+def _check(config, max_seq_length, pooling, trainable_layers):
+    if max_seq_length > config.max_position_embeddings:
+        raise ValueError(
+            f"max_seq_length={max_seq_length}: the encoder has {config.max_position_embeddings} positions at most."
+        )
+    if pooling not in POOLINGS:
+        raise ValueError(f"pooling={pooling!r}: expected one of {', '.join(map(repr, POOLINGS))}.")
+    if not -1 <= trainable_layers <= config.num_hidden_layers:
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected -1 (everything) or 0 to {config.num_hidden_layers}, the "
+            "number of the encoder's layers."
+        )
