@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Checks the style and runs all tests: about ten minutes on two cores, without a network after the install.
+# Checks the style and runs all tests in two processes: about ten minutes on two cores, without a network after the
+# install.
 #
 #   bash scripts/test.sh [pytest arguments]
 set -euo pipefail
@@ -8,4 +9,4 @@ source scripts/lib_setup.sh
 
 ruff check .
 ruff format --check .
-python -m pytest "$@"
+python -m pytest --numprocesses=2 --dist=loadfile "$@"
