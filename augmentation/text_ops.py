@@ -10,6 +10,7 @@ from typing import NamedTuple
 # What the number behind the hyphen means.
 KINDS = {
     "tf_idf": "probability",  # of a word to be replaced, word_level.replace_by_tf_idf
+    "tf_idf_paper": "probability",  # the same, where the words put in are drawn by the paper's S(w)
     "unif": "probability",  # of a word to be replaced, word_level.replace_uniformly
     "bt": "temperature",  # of sampling the translations, back_translation
 }

@@ -5,7 +5,7 @@
 A name may be given several times, with runs of other seeds: the table then has mean ± deviation.
 """
 
-import collections
+import os
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -62,15 +62,19 @@ def write_picture(path, runs, data_dir, augmentation):
     plt.close(figure)
 
 
+def define_flags():
+    flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
+    flags.DEFINE_string("data_dir", None, "Records of the runs, for the augmented images.", required=True)
+    flags.DEFINE_string("aug", "randaugment", "Augmentation to show.")
+    flags.DEFINE_string("output", "report.png", "Picture to write; the table goes beside it, as .md and .csv.")
+
+
 def main(_):
-    runs = collections.defaultdict(list)
-    for entry in FLAGS.run:
-        name, separator, model_dir = entry.partition("=")
-        if not separator:
-            raise app.UsageError(f"--run={entry}: expected NAME=MODEL_DIR.")
-        runs[name].append(model_dir)
     try:
-        print(report.format_table(report.collect(runs)))
+        runs = report.parse_runs(FLAGS.run)
+        rows = report.collect(runs)
+        print(report.format_table(rows))
+        report.write_tables(os.path.splitext(FLAGS.output)[0], rows)
         write_picture(FLAGS.output, runs, FLAGS.data_dir, FLAGS.aug)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from error
@@ -78,8 +82,5 @@ def main(_):
 
 
 if __name__ == "__main__":
-    flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
-    flags.DEFINE_string("data_dir", None, "Records of the runs, for the augmented images.", required=True)
-    flags.DEFINE_string("aug", "randaugment", "Augmentation to show.")
-    flags.DEFINE_string("output", "report.png", "Picture to write.")
+    define_flags()
     app.run(main)

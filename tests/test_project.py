@@ -1,13 +1,15 @@
 """What holds for the project as a whole: imports go one way, scripts use existing flags."""
 
 import ast
+import functools
+import importlib
 import re
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from absl import flags
 
 ROOT = Path(__file__).parent.parent
 ALLOWED_IMPORTS = {
@@ -58,18 +60,18 @@ def flags_in_scripts():
 
 @pytest.fixture(scope="module")
 def flags_of_module():
-    """The flags of each module with a command line, as its own --helpfull shows them, asked for once."""
-    known = {}
+    """The names of the flags of each module with a command line, defined once."""
 
-    def ask(module):
-        if module not in known:
-            output = subprocess.run(
-                [sys.executable, "-m", module, "--helpfull"], capture_output=True, text=True, cwd=ROOT
-            )
-            known[module] = set(re.findall(r"^\s+--(?:\[no\])?([a-z_]+)", output.stdout, re.MULTILINE))
-        return known[module]
+    @functools.cache
+    def define(module):
+        before = set(flags.FLAGS)
+        importlib.import_module(module).define_flags()
+        names = set(flags.FLAGS) - before
+        for name in names:
+            delattr(flags.FLAGS, name)
+        return names | {f"no{name}" for name in names}
 
-    return ask
+    return define
 
 
 def test_every_script_uses_existing_flags(flags_of_module):

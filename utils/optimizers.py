@@ -35,11 +35,15 @@ class BertAdamW(tf.keras.optimizers.Optimizer):
     def update_step(self, gradient, variable):
         index = self._index_dict[self._var_key(variable)]
         mean, square = self.means[index], self.squares[index]
-        gradient = tf.convert_to_tensor(gradient)  # words that do not occur have a gradient of 0, and decay too
+        # Words that do not occur have a gradient of 0: their means go on, and they decay too.
         mean.assign_add((1.0 - self.beta_1) * (gradient - mean))
         square.assign_add((1.0 - self.beta_2) * (tf.square(gradient) - square))
         rate = tf.cast(self.learning_rate, variable.dtype)
         variable.assign_sub(rate * mean / (tf.sqrt(square) + self.epsilon))
+
+    def _clip_gradients(self, gradients):
+        """Dense, because the norm of a sparse gradient takes a row that comes twice for two rows."""
+        return super()._clip_gradients([tf.convert_to_tensor(gradient) for gradient in gradients])
 
     def get_config(self):
         raise NotImplementedError("BertAdamW is rebuilt from the run's config.json.")

@@ -29,8 +29,11 @@ def batches_from_memory(paths, num_records, batch_size, seed, start_step):
         positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
         passes = positions // num_records
         seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
-        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it.
-        order = tf.raw_ops.RandomIndexShuffle(index=positions % num_records, seed=seeds, max_index=num_records - 1)
+        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it. By
+        # default it makes 4 rounds, which for small seeds leave few records nearly as they lie on disk; 8 do not.
+        order = tf.raw_ops.RandomIndexShuffle(
+            index=positions % num_records, seed=seeds, max_index=num_records - 1, rounds=8
+        )
         return tf.ensure_shape(tf.gather(all_records, order), [batch_size])
 
     return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)

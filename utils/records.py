@@ -72,11 +72,12 @@ def _varint(number):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def begin_set(set_dir, settings):
+def begin_set(set_dir, settings, advice="Delete that folder, or choose another --output_dir."):
     """Starts a set or takes up an unfinished one.
 
     Args:
       settings: dict of JSON values: all that determines the content.
+      advice: what the user should do if the set is there with other settings.
 
     Returns:
       True if there is something left to write.
@@ -87,7 +88,7 @@ def begin_set(set_dir, settings):
         try_to_write(set_dir, lambda: run_dir.write_json(info_path, {"complete": False, "settings": settings}))
         return True
     info = run_dir.read_json(info_path)
-    _check_settings(set_dir, info["settings"], settings, "Delete that folder, or choose another --output_dir.")
+    _check_settings(set_dir, info["settings"], settings, advice)
     return not info["complete"]
 
 

@@ -1,6 +1,7 @@
 """Tables and curves from finished runs."""
 
 import collections
+import csv
 import os
 
 import matplotlib
@@ -12,6 +13,17 @@ from utils import run_dir
 matplotlib.use("Agg")  # pictures are files: no screen is needed
 
 Row = collections.namedtuple("Row", "name mean deviation num_runs")
+
+
+def parse_runs(entries):
+    """A dict from name to model_dirs out of a list of "NAME=MODEL_DIR"; a name may come several times."""
+    runs = collections.defaultdict(list)
+    for entry in entries:
+        name, separator, model_dir = entry.partition("=")
+        if not separator:
+            raise ValueError(f"run={entry}: expected NAME=MODEL_DIR.")
+        runs[name].append(model_dir)
+    return runs
 
 
 def collect(runs, metric="error_rate"):
@@ -46,6 +58,18 @@ def format_table(rows, title="error rate"):
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(lines)
+
+
+def write_tables(path, rows):
+    """Writes the table as Markdown to `path`.md and, in full precision, as CSV to `path`.csv."""
+    with open(f"{path}.md", "w") as file:
+        file.write(format_table(rows) + "\n")
+    with open(f"{path}.csv", "w", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(["name", "error_rate", "deviation", "runs"])
+        writer.writerows(
+            [row.name, row.mean, "" if row.deviation is None else row.deviation, row.num_runs] for row in rows
+        )
 
 
 def draw_curves(axes, runs, metric, label):

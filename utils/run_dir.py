@@ -119,6 +119,7 @@ class MetricsWriter:
 
 
 SHOWN = ("loss", "sup_loss", "unsup_loss", "sup_accuracy", "unsup_kept_ratio", "dev_accuracy", "test_accuracy")
+SHOWN += ("mlm_accuracy", "nsp_accuracy", "dev_loss")  # of pre-training
 
 
 def read_metrics(model_dir):
@@ -134,9 +135,13 @@ def read_metrics(model_dir):
 class Checkpoints:
     """The last few checkpoints of a run, and the one that was best on the development split."""
 
-    def __init__(self, model_dir, model, max_to_keep):
-        """Args: model: a compiled utils.uda_model.UDAModel whose optimizer is built."""
-        self.model_dir, self.optimizer = model_dir, model.optimizer
+    def __init__(self, model_dir, model, max_to_keep, measure="dev_accuracy", lowest_is_best=False):
+        """Args:
+        model: compiled, with a built optimizer, such as a utils.uda_model.UDAModel.
+        measure: what save_if_best compares, for best.json.
+        """
+        self.model_dir = model_dir
+        self.measure, self.lowest_is_best = measure, lowest_is_best
         parts = {"network": model.network, "optimizer": model.optimizer}
         if model.average_network is not None:
             parts["average_network"] = model.average_network
@@ -148,11 +153,11 @@ class Checkpoints:
     def save(self, step):
         self._save(self.manager, step)
 
-    def save_if_best(self, step, dev_accuracy):
-        best = read_json(self.best_path)["dev_accuracy"] if tf.io.gfile.exists(self.best_path) else -1.0
-        if dev_accuracy > best:
+    def save_if_best(self, step, value):
+        best = read_json(self.best_path)[self.measure] if tf.io.gfile.exists(self.best_path) else None
+        if best is None or (value < best if self.lowest_is_best else value > best):
             self._save(self.best_manager, step)
-            write_json(self.best_path, {"step": step, "dev_accuracy": dev_accuracy})
+            write_json(self.best_path, {"step": step, self.measure: value})
 
     def _save(self, manager, step):
         try:
@@ -189,7 +194,7 @@ class Checkpoints:
                 f"{path} cannot be restored: it is damaged, or of another network ({error}). Delete its files to go on "
                 "from the one before it, or choose another --model_dir."
             ) from error
-        return int(self.optimizer.iterations.numpy())
+        return int(path.rpartition("-")[2])  # as _save numbered it
 
 
 def take_metrics(model, step):

@@ -13,13 +13,24 @@ def compile_model(model, optimizer, config):
     model.optimizer.build(model.network.trainable_variables)
 
 
-def train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev=None, evaluate_test=None):
+def train(
+    model,
+    config,
+    model_dir,
+    checkpoints,
+    step,
+    create_batches,
+    evaluate_dev=None,
+    evaluate_test=None,
+    dev_metrics=("accuracy",),
+):
     """Makes the steps from `step` to the end.
 
     Args:
       checkpoints: run_dir.Checkpoints of the model.
       create_batches: a function from a step to the distributed training batches that begin with it.
       evaluate_dev, evaluate_test: functions without arguments that return {"accuracy": …}; None without such a set.
+      dev_metrics: what is logged of evaluate_dev's values; the first of them decides which checkpoint is the best.
     """
     iterator, train_steps_on_device = iter(create_batches(step)), model.make_train_function()
     writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
@@ -34,8 +45,9 @@ def train(model, config, model_dir, checkpoints, step, create_batches, evaluate_
         metrics["examples_per_second"] = num_steps * examples_per_step(config) / (time.time() - started)
         at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
         if evaluate_dev and at_checkpoint:
-            metrics["dev_accuracy"] = evaluate_dev()["accuracy"]
-            checkpoints.save_if_best(step, metrics["dev_accuracy"])
+            values = evaluate_dev()
+            metrics |= {f"dev_{name}": values[name] for name in dev_metrics}
+            checkpoints.save_if_best(step, values[dev_metrics[0]])
         if evaluate_test and config.eval_steps and step % config.eval_steps == 0:
             metrics["test_accuracy"] = evaluate_test()["accuracy"]
         writer.write(step, metrics)

@@ -61,7 +61,7 @@ class UDAModel(tf.keras.Model):
           tsa, softmax_temp, confidence_thresh: see utils/objective.py; "" and -1 switch them off.
           unsup_coeff: λ, the weight of the consistency loss.
           ent_min_coeff: weight of the entropy of predictions on original unlabelled examples.
-          weight_decay_rate: times half the squared norm of ALL trainable weights, added to the loss.
+          weight_decay_rate: times half the squared norm of ALL trainable weights, added to the loss; with joint_pass.
           ema_decay: decay of the moving average of weights and batch-norm statistics that evaluation uses.
           joint_pass: one pass of the network over all views, which batch-norm statistics need. Without it every view
             has its own pass, so that their shapes may differ and the target costs no backward work.
@@ -69,6 +69,12 @@ class UDAModel(tf.keras.Model):
             memory; the update is that of the whole batch.
         """
         super().__init__()
+        if joint_pass and num_parts > 1:
+            raise ValueError(f"num_parts={num_parts}: the joint pass cannot be made in parts; use joint_pass=False.")
+        if weight_decay_rate and not joint_pass:
+            raise ValueError(
+                f"weight_decay_rate={weight_decay_rate}: separate passes have no such term; let the optimizer decay."
+            )
         self.network = create_network()
         self.average_network = _create_average(create_network) if ema_decay else None
         self.start_average()

@@ -21,7 +21,7 @@ def test_a_name_is_a_kind_and_a_number(name, kind, value):
 
 @pytest.mark.parametrize("name", ["", "0.7", "-0.7", "tfidf-0.7", "TF_IDF-0.7", " bt-0.9"])
 def test_an_unknown_kind_is_refused_with_those_there_are(name):
-    with pytest.raises(ValueError, match="expected one of tf_idf, unif, bt and a number"):
+    with pytest.raises(ValueError, match="expected one of tf_idf, tf_idf_paper, unif, bt and a number"):
         parse_op(name)
 
 

@@ -227,7 +227,7 @@ def supervised_run(data_dir, tmp_path_factory):
 
 def test_a_supervised_run_has_the_metrics_that_apply(supervised_run):
     unsupervised = {"unsup_loss", "unsup_cross_entropy", "unsup_kept_ratio", "entropy_loss"}
-    unsupervised |= {"original_confidence", "augmented_confidence"}
+    unsupervised |= {"original_confidence", "augmented_confidence", "pseudo_label_balance"}
     lines = run_dir.read_metrics(str(supervised_run[0]))
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
     expected = set(METRIC_NAMES) - unsupervised | {"step", "examples_per_second", "dev_accuracy", "test_accuracy"}

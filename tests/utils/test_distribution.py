@@ -45,6 +45,24 @@ def test_the_parts_keep_static_shapes():
     assert [component.shape.as_list() for component in components] == [[2, 3], [2, 3]]
 
 
+def test_nested_parts_may_differ_in_length_from_batch_to_batch():
+    """Texts: replicas share the length of a global batch, which the next batch does not have."""
+    batches = [
+        {"sup": {"ids": np.arange(4 * length).reshape(4, length)}, "label": np.arange(4)} for length in (5, 3, 9)
+    ]
+    signature = {"sup": {"ids": tf.TensorSpec([4, None], tf.int64)}, "label": tf.TensorSpec([4], tf.int64)}
+    strategy = distribution.create_strategy("mirrored")
+    distributed = distribution.distribute(
+        strategy, lambda: tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+    )
+    for batch, parts in zip(batches, distributed, strict=True):
+        ids = strategy.experimental_local_results(parts["sup"]["ids"])
+        np.testing.assert_array_equal(ids[0], batch["sup"]["ids"][:2])
+        np.testing.assert_array_equal(ids[1], batch["sup"]["ids"][2:])
+    spec = distributed.element_spec["sup"]["ids"]
+    assert [component.shape.as_list() for component in spec._value_specs] == [[2, None], [2, None]]
+
+
 def test_one_device_gets_the_whole_batch():
     strategy = distribution.create_strategy("one_device")
     assert strategy.num_replicas_in_sync == 1

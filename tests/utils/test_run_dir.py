@@ -277,6 +277,16 @@ def test_the_last_checkpoint_restores_network_average_and_optimizer(tmp_path, av
     assert_weights(model, weights[-1])
 
 
+def test_a_restored_step_is_the_one_in_the_checkpoints_name(tmp_path):
+    """Not the optimizer's count of updates, which other optimizers may keep in other ways."""
+    model = create_model()
+    checkpoints = run_dir.Checkpoints(str(tmp_path / "run-1"), model, 2)
+    make_step(model)
+    checkpoints.save(7)
+    checkpoints.save_if_best(5, 0.5)
+    assert (checkpoints.restore_last(), checkpoints.restore_chosen(by_dev=True)) == (7, 5)
+
+
 def test_without_a_checkpoint_a_run_starts_at_step_0(tmp_path):
     assert run_dir.Checkpoints(str(tmp_path), create_model(), 2).restore_last() == 0
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from utils.schedules import WarmupCosine
+from utils.schedules import WarmupCosine, WarmupLinear
 
 
 @pytest.mark.parametrize("step, share", [(0, 1.0), (500, np.cos(7 / 32 * np.pi)), (1000, 0.19509032)])
@@ -19,6 +19,19 @@ def test_warm_up_is_linear_and_joins_the_cosine():
     np.testing.assert_allclose(schedule(1000), 0.03 * 0.19509032, rtol=1e-5)
 
 
-def test_schedule_is_restored_from_its_configuration():
-    schedule = WarmupCosine(0.03, 1000, 10)
-    assert WarmupCosine.from_config(schedule.get_config()).get_config() == schedule.get_config()
+@pytest.mark.parametrize(
+    "step, share",
+    [(0, 0.0), (1, 0.01), (50, 0.5), (99, 0.99), (100, 0.9), (550, 0.45), (999, 0.001), (1000, 0), (1001, 0)],
+)
+def test_linear_decay_counts_from_step_0_so_that_the_rate_falls_after_the_warm_up(step, share):
+    np.testing.assert_allclose(WarmupLinear(2e-5, 1000, warmup_steps=100)(step), 2e-5 * share, rtol=1e-4, atol=1e-12)
+
+
+def test_linear_decay_without_warm_up_starts_at_the_peak():
+    np.testing.assert_allclose(WarmupLinear(2e-5, 1000)([0, 500, 1000]), [2e-5, 1e-5, 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("schedule_class", [WarmupCosine, WarmupLinear])
+def test_schedule_is_restored_from_its_configuration(schedule_class):
+    schedule = schedule_class(0.03, 1000, 10)
+    assert schedule_class.from_config(schedule.get_config()).get_config() == schedule.get_config()

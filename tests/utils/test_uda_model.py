@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from utils.distribution import create_strategy, distribute
-from utils.uda_model import METRIC_NAMES, UDAModel
+from utils.uda_model import METRIC_NAMES, ClassBalance, UDAModel
 
 CLASSES, SIZE, TRAIN_STEPS = 3, 5, 100
 
@@ -20,6 +20,12 @@ def create_batch_norm(synchronized=False):
     hidden = tf.keras.layers.Dense(6)(inputs)
     hidden = tf.keras.layers.BatchNormalization(momentum=0.9, synchronized=synchronized)(hidden)
     return tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(tf.keras.layers.ReLU()(hidden)))
+
+
+def create_two_layers():
+    inputs = tf.keras.Input([SIZE])
+    hidden = tf.keras.layers.Dense(6, activation="tanh")(inputs)
+    return tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(hidden))
 
 
 def create_batch(num_sup=4, num_unsup=8, seed=0):
@@ -296,3 +302,245 @@ def test_features_may_be_a_structure():
     dataset = tf.data.Dataset.from_tensors(views | {"label": batch["label"]})
     loss = model.fit(dataset, verbose=0).history["loss"]
     np.testing.assert_allclose(loss, train(reference, [batch])["loss"], rtol=1e-6)
+
+
+# ---- a pass for each view -------------------------------------------------------------------------------------------
+
+OBJECTIVES = {
+    "plain": {"softmax_temp": -1.0, "confidence_thresh": -1.0},
+    "tsa linear": {"tsa": "linear"},
+    "tsa log": {"tsa": "log"},
+    "tsa exp": {"tsa": "exp"},
+    "sharpened": {"softmax_temp": 0.4, "confidence_thresh": -1.0},
+    "masked": {"softmax_temp": -1.0, "confidence_thresh": 0.5},
+    "entropy": {"ent_min_coeff": 0.3},
+    "weighted": {"unsup_coeff": 3.0},
+    "everything": {"tsa": "linear", "ent_min_coeff": 0.3, "unsup_coeff": 2.0, "ema_decay": 0.9},
+}
+START = {"log": 1, "linear": 6, "exp": 40}  # steps from which some examples, but not all, are too easy
+
+
+def create_hard_first_batch(seed):
+    """The labelled examples come in the order of their difficulty, so that TSA keeps more of the first ones."""
+    batch = create_batch(num_sup=8, num_unsup=16, seed=seed)
+    batch["sup"] *= 2  # more of them easy, more of them hard
+    probabilities = softmax(create_model(create_two_layers).network(batch["sup"]).numpy())
+    order = np.argsort(probabilities[range(8), batch["label"]])
+    return batch | {"sup": batch["sup"][order], "label": batch["label"][order]}
+
+
+HARD_FIRST = [create_hard_first_batch(seed) for seed in range(2)]
+
+
+def steps_eagerly(batches, **settings):
+    """The metrics of each step, and the weights after all."""
+    model = create_model(create_two_layers, **settings)
+    model.optimizer.build(model.network.trainable_variables)
+    model.optimizer.iterations.assign(START.get(settings.get("tsa"), 0))
+    metrics = []
+    for batch in batches:
+        model.reset_metrics()
+        results = model.train_step(tf.nest.map_structure(tf.constant, batch))
+        metrics.append({name: value.numpy() for name, value in results.items()})
+    return metrics, model.network.get_weights() + (model.average_network.get_weights() if model.average_network else [])
+
+
+def assert_same_steps(first, second):
+    for one, other in zip(first[0], second[0], strict=True):
+        assert set(one) - {"l2_loss"} == set(other) - {"l2_loss"}
+        for name in other:
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    for one, other in zip(first[1], second[1], strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", OBJECTIVES)
+def test_separate_passes_give_the_metrics_and_the_update_of_the_joint_pass(name):
+    settings = OBJECTIVES[name]
+    joint = steps_eagerly(HARD_FIRST, **settings)
+    if "tsa" in settings:
+        assert all(0 < metrics["sup_kept_ratio"] < 1 for metrics in joint[0])
+    if settings.get("confidence_thresh", 1.0) > 0:
+        assert all(0 < metrics["unsup_kept_ratio"] < 1 for metrics in joint[0])
+    for num_parts in (1, 2, 4) if name == "everything" else (1,):
+        assert_same_steps(joint, steps_eagerly(HARD_FIRST, joint_pass=False, num_parts=num_parts, **settings))
+
+
+def test_separate_passes_train_without_unlabelled_examples():
+    batches = [{key: batch[key] for key in ("sup", "label")} for batch in HARD_FIRST]
+    joint = steps_eagerly(batches, tsa="linear")
+    assert_same_steps(joint, steps_eagerly(batches, tsa="linear", joint_pass=False, num_parts=4))
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_separate_passes_on_two_replicas_match_the_joint_pass_on_one(num_parts):
+    def run(strategy, **settings):
+        with strategy.scope():
+            model = create_model(create_two_layers, **OBJECTIVES["everything"], **settings)
+            model.optimizer.build(model.network.trainable_variables)
+            model.optimizer.iterations.assign(START["linear"])
+        histories = [train(model, [batch]) for batch in HARD_FIRST]
+        metrics = [{name: values[0] for name, values in history.items()} for history in histories]
+        return metrics, model.network.get_weights() + model.average_network.get_weights()
+
+    one = run(create_strategy("one_device"))
+    # The first replica keeps all of its labelled examples, the second one not.
+    assert all(0.5 <= metrics["sup_kept_ratio"] < 1 for metrics in one[0])
+    assert_same_steps(one, run(two_replicas(), joint_pass=False, num_parts=num_parts))
+
+
+class Spy(tf.keras.layers.Layer):
+    """Notes the mark of each batch that goes through, and of each whose gradient comes back."""
+
+    def __init__(self, forward, backward):
+        super().__init__()
+        self.forward, self.backward = forward, backward
+
+    def call(self, inputs):
+        hidden, marks = inputs
+
+        @tf.custom_gradient
+        def note(values):
+            self.forward.append(int(marks[0]))
+
+            def gradient(upstream):
+                self.backward.append(int(marks[0]))
+                return upstream
+
+            return tf.identity(values), gradient
+
+        return note(hidden)
+
+
+@pytest.mark.parametrize(
+    "settings, forward, backward",
+    [
+        ({"joint_pass": False}, [1, 2, 3], [1, 3]),
+        ({"joint_pass": False, "num_parts": 2}, [1, 1, 2, 3, 2, 3], [1, 1, 3, 3]),
+        ({"joint_pass": False, "ent_min_coeff": 0.1}, [1, 2, 3], [1, 2, 3]),
+        ({"joint_pass": True}, [1], [1]),
+    ],
+    ids=["separate", "in parts", "with the target's entropy", "joint"],
+)
+def test_no_backward_work_is_spent_on_the_target(settings, forward, backward):
+    found_forward, found_backward = [], []
+
+    def create_network():
+        values, marks = tf.keras.Input([SIZE], name="values"), tf.keras.Input([], dtype=tf.int32, name="marks")
+        hidden = Spy(found_forward, found_backward)([tf.keras.layers.Dense(6)(values), marks])
+        return tf.keras.Model({"values": values, "marks": marks}, tf.keras.layers.Dense(CLASSES)(hidden))
+
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(Spy, "call", lambda self, inputs: inputs[0])  # while Keras builds the network
+        model = create_model(create_network, compile_options={"run_eagerly": True}, **settings)
+    batch = create_batch()
+    views = {
+        key: {"values": tf.constant(batch[key]), "marks": tf.fill([len(batch[key])], mark)}
+        for mark, key in enumerate(("sup", "original", "augmented"), 1)
+    }
+    model.train_step(views | {"label": tf.constant(batch["label"])})
+    assert (found_forward, sorted(found_backward)) == (forward, backward)
+
+
+def test_views_of_different_lengths_need_separate_passes():
+    def create_network():
+        inputs = tf.keras.Input([None, SIZE])
+        return tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(tf.reduce_mean(inputs, axis=1)))
+
+    batch = {key: tf.constant(value) for key, value in create_batch().items()}
+    for length, key in enumerate(("sup", "original", "augmented"), 2):
+        batch[key] = tf.repeat(batch[key][:, tf.newaxis], length, axis=1)
+    model = create_model(create_network, joint_pass=False)
+    reference = create_model(create_linear)
+    expected = reference.train_step({key: tf.constant(value) for key, value in create_batch().items()})
+    np.testing.assert_allclose(model.train_step(batch)["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"joint_pass": False, "weight_decay_rate": 0.1}, "weight_decay_rate=0.1: separate passes have no such term"),
+        ({"num_parts": 2}, "num_parts=2: the joint pass cannot be made in parts"),
+    ],
+)
+def test_settings_that_would_be_ignored_are_refused(settings, message):
+    with pytest.raises(ValueError, match=message):
+        create_model(**settings)
+
+
+# ---- loss scaling ---------------------------------------------------------------------------------------------------
+
+
+def create_scaling_model(initial_scale, **settings):
+    model = create_model(create_two_layers, joint_pass=False, **settings)
+    optimizer = tf.keras.optimizers.SGD(0.1)
+    model.compile(tf.keras.mixed_precision.LossScaleOptimizer(optimizer, initial_scale=initial_scale))
+    model.optimizer.build(model.network.trainable_variables)
+    return model
+
+
+def test_a_scaled_loss_gives_the_same_update():
+    batch = tf.nest.map_structure(tf.constant, HARD_FIRST[0])
+    plain = create_model(create_two_layers, joint_pass=False, ent_min_coeff=0.3)
+    scaling = create_scaling_model(1024.0, ent_min_coeff=0.3)
+    scaled_losses = []
+    scaling.scale_loss = lambda loss: scaled_losses.append(scaling.optimizer.get_scaled_loss(loss)) or scaled_losses[-1]
+    losses = [model.train_step(batch)["loss"].numpy() for model in (plain, scaling)]
+    assert losses[0] == losses[1] and max(scaled_losses) > 1000
+    for one, other in zip(plain.network.get_weights(), scaling.network.get_weights()):
+        np.testing.assert_allclose(one, other, atol=1e-7)
+
+
+def test_a_step_whose_scaled_gradients_are_not_finite_is_left_out_and_the_scale_is_lowered():
+    model = create_scaling_model(2.0**126)
+    before = model.network.get_weights()
+    batch = tf.nest.map_structure(tf.constant, HARD_FIRST[0])
+    metrics = model.train_step(batch | {"sup": 1000 * batch["sup"]})
+    assert np.isfinite(metrics["loss"])
+    for weight, value in zip(model.network.get_weights(), before):
+        np.testing.assert_array_equal(weight, value)
+    assert model.optimizer.loss_scale.numpy() == 2.0**125
+
+
+# ---- balance of the pseudo-labels, start of the average -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shares, expected", [([[0.25] * 4], 1.0), ([[0.0, 1.0, 0.0, 0.0]], 0.0)])
+def test_balance_is_1_for_even_classes_and_0_for_a_single_one(shares, expected):
+    metric = ClassBalance("balance", 4)
+    for row in shares:
+        metric.update_state(row)
+    np.testing.assert_allclose(metric.result(), expected, atol=1e-6)
+
+
+def test_balance_is_of_all_steps_since_the_last_reset():
+    metric = ClassBalance("balance", 2)
+    assert (float(metric.result()), float(metric.count)) == (0.0, 0.0)
+    metric.update_state([1.0, 0.0])
+    metric.update_state([0.0, 1.0])
+    np.testing.assert_allclose(metric.result(), 1.0, rtol=1e-6)
+    metric.reset_state()
+    metric.update_state([1.0, 0.0])
+    np.testing.assert_allclose(metric.result(), 0.0, atol=1e-6)
+    metric.update_state([0.5, 0.5])
+    shares = np.array([0.75, 0.25])
+    np.testing.assert_allclose(metric.result(), -(shares * np.log2(shares)).sum(), rtol=1e-6)
+
+
+def test_balance_is_of_the_classes_predicted_on_original_examples():
+    model = create_model(create_linear, learning_rate=0.0)
+    batches = [create_batch(seed=seed) for seed in range(3)]
+    predicted = np.concatenate([model.network(batch["original"]).numpy().argmax(-1) for batch in batches])
+    shares = np.bincount(predicted, minlength=CLASSES) / len(predicted)
+    expected = -(shares * np.log(np.maximum(shares, 1e-9))).sum() / np.log(CLASSES)
+    assert 0 < expected < 0.999
+    np.testing.assert_allclose(train(model, batches)["pseudo_label_balance"][0], expected, rtol=1e-5)
+
+
+def test_the_average_can_start_anew_from_other_weights():
+    model = create_model(ema_decay=0.9)
+    model.network.set_weights([np.full_like(weight, 0.5) for weight in model.network.get_weights()])
+    model.start_average()
+    for average in model.average_network.get_weights():
+        np.testing.assert_array_equal(average, np.full_like(average, 0.5))
+    create_model().start_average()  # there is none: nothing happens

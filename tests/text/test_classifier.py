@@ -1,0 +1,114 @@
+"""TextClassifier on a user's CSV: train, evaluate, export, load in a new process, predict raw strings."""
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.text import small_data, small_run
+from text.classifier import TextClassifier
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = {"train_batch_size": 4, "unsup_ratio": 2, "max_seq_length": 24, "learning_rate": 3e-3, "warmup_steps": 0}
+SETTINGS |= {
+    "train_steps": 60,
+    "save_steps": 30,
+    "log_steps": 30,
+    "aug_ops": "unif-0.2",
+    "aug_copy": 1,
+    "ema_decay": 0.9,
+}
+
+
+@pytest.fixture(scope="module")
+def bert_dir(tmp_path_factory):
+    return small_run.write_bert(tmp_path_factory.mktemp("bert"), hidden_size=32)
+
+
+def create_texts(num_texts, seed):
+    rng = np.random.default_rng(seed)
+    labels = [("bad", "good")[number % 2] for number in range(num_texts)]
+    return [small_data.random_text(rng, number % 2, rng.integers(4, 20)) for number in range(num_texts)], labels
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, bert_dir):
+    """A classifier trained on a CSV file, its folder, and texts that it has not seen."""
+    folder = tmp_path_factory.mktemp("classifier")
+    small_data.write_records(
+        folder / "train.csv", [dict(zip(("text", "label"), row)) for row in zip(*create_texts(24, 0))]
+    )
+    with open(folder / "train.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    classifier = TextClassifier(bert_dir, str(folder / "run"), **SETTINGS)
+    unlabeled_texts = create_texts(40, 1)[0] + ["", " "]  # empty ones are left out
+    classifier.fit([row["text"] for row in rows], [row["label"] for row in rows], unlabeled_texts)
+    return classifier, folder, create_texts(16, 2)
+
+
+def test_classifier_learns_and_predicts_labels_as_they_were_spelt(trained):
+    classifier, _, (texts, labels) = trained
+    assert classifier.classes.tolist() == ["bad", "good"]
+    result = classifier.evaluate(texts, labels)
+    assert result["accuracy"] > 0.8 and result["error_rate"] == 1 - result["accuracy"]
+    assert np.mean(classifier.predict(texts) == np.array(labels)) == result["accuracy"]
+
+
+def test_exported_classifier_predicts_raw_strings_in_a_new_process(trained):
+    classifier, folder, (texts, _) = trained
+    classifier.export(folder / "exported")
+    (folder / "texts.json").write_text(json.dumps(texts))
+    code = (
+        "import json, sys; from text.classifier import TextClassifier; "
+        "texts = json.load(open(sys.argv[2])); "
+        "print(json.dumps(TextClassifier.load(sys.argv[1]).predict_proba(texts).tolist()))"
+    )
+    command = [sys.executable, "-c", code, folder / "exported", folder / "texts.json"]
+    output = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True).stdout
+    np.testing.assert_allclose(json.loads(output.splitlines()[-1]), classifier.predict_proba(texts), atol=1e-5)
+
+
+def test_second_fit_with_other_texts_in_the_same_folder_is_refused(trained, bert_dir):
+    _, folder, (texts, labels) = trained
+    with pytest.raises(ValueError, match="holds records of other settings"):
+        TextClassifier(bert_dir, str(folder / "run"), **SETTINGS).fit(texts, labels, texts)
+
+
+def test_numbers_as_labels_come_back_as_numbers(bert_dir, tmp_path):
+    texts, _ = create_texts(9, 3)
+    classifier = TextClassifier(bert_dir, str(tmp_path), **SETTINGS | {"train_steps": 1, "dev_size": 4})
+    classifier.fit(texts, [10, 2] * 4 + [10])  # unequal classes: all but the development split are trained on
+    assert classifier.classes.tolist() == [2, 10]
+    assert set(classifier.predict(texts).tolist()) <= {2, 10}
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "message"),
+    [
+        ("one string", ["a"], "texts is one string: expected a list"),
+        (["a", 3], ["x", "y"], r"texts\[1\]=3: expected a string"),
+        (["a", " "], ["x", "y"], r"texts\[1\] is empty"),
+        (["a", "b"], ["x"], r"labels have shape=\(1,\): expected one for each of the 2 texts"),
+        (["a", "b"], ["x", "x"], "labels are all .* expected at least two classes"),
+    ],
+)
+def test_bad_input_is_named(bert_dir, tmp_path, texts, labels, message):
+    with pytest.raises(ValueError, match=message):
+        TextClassifier(bert_dir, str(tmp_path)).fit(texts, labels)
+
+
+def test_unknown_setting_and_unknown_label_are_named(bert_dir, trained):
+    with pytest.raises(ValueError, match="unknown settings train_step: choose from .*train_steps"):
+        TextClassifier(bert_dir, train_step=5)
+    classifier, _, (texts, _) = trained
+    with pytest.raises(ValueError, match=r"labels \['ugly'\] did not occur in training"):
+        classifier.evaluate(texts[:1], ["ugly"])
+
+
+def test_untrained_classifier_says_so(bert_dir):
+    with pytest.raises(ValueError, match="not trained yet: call fit"):
+        TextClassifier(bert_dir).predict(["a text"])

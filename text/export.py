@@ -1,0 +1,134 @@
+"""A trained network as a SavedModel that takes raw strings, and its use on texts from files.
+
+    exported = load("runs/imdb/export")
+    probabilities = exported.predict_proba(["A film to remember."])
+
+Programs that load the SavedModel without this package have to `import tensorflow_text` first.
+"""
+
+import collections
+import csv
+import os
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from text import datasets, record_format
+from text.tokenization import assemble_in_graph
+from utils import records
+
+Exported = collections.namedtuple("Exported", "facts predict_proba")
+
+
+def export(model, data, tokenizer, export_dir):
+    """Writes the evaluation network with cleaning and tokenisation, and dataset.json beside it.
+
+    Args:
+      data: text.input_pipeline.Data, of which the facts and the tokenization are used.
+    """
+    network, tokenization = model.evaluation_network, data.tokenization
+    columns = ("texts", "titles") if data.facts.has_title else ("texts",)
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in columns])
+    def serve(*columns):
+        pieces = [tokenizer.tokenize(clean_in_graph(column)) for column in columns]
+        pieces += [None] * (2 - len(pieces))
+        ids, type_ids = assemble_in_graph(
+            *pieces, tokenization.max_seq_length, tokenization.keep_tail, tokenizer=tokenizer
+        )
+        longest = tf.reduce_max(tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1))
+        logits = network({"ids": ids[:, :longest], "type_ids": type_ids[:, :longest]}, training=False)
+        probabilities = tf.nn.softmax(logits)
+        return {"probabilities": probabilities, "label": tf.argmax(probabilities, axis=-1)}
+
+    module = tf.Module()
+    module.weights, module.serve = network.weights, serve  # without the layers, which take long to write
+    tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
+    record_format.write_description(export_dir, data.facts, tokenization)
+
+
+def clean_in_graph(texts):
+    """What text.datasets.clean does to each text, but for white space at its ends, of which no token comes."""
+    texts = tf.strings.regex_replace(texts, "<br />", " ")
+    texts = tf.strings.regex_replace(texts, "&quot;", '"')
+    texts = tf.strings.regex_replace(texts, "<p>", " ")
+    has_link = tf.strings.regex_full_match(texts, "(?s).*<a href=.*")
+    texts = tf.where(has_link, tf.strings.regex_replace(texts, datasets.LINK.pattern, ""), texts)
+    return tf.strings.regex_replace(texts, r"\\n|\\", " ")
+
+
+def load(export_dir):
+    """Loads what `export` wrote.
+
+    Returns:
+      Exported: facts, and predict_proba from a list of texts, and one of titles if there were any in training, to a
+      float32 array of class probabilities.
+    """
+    if not tf.io.gfile.exists(os.path.join(export_dir, "saved_model.pb")):
+        raise ValueError(f"{export_dir} holds no exported model: train first, with --do_train.")
+    facts, _ = record_format.read_dataset(export_dir)
+    serve = tf.saved_model.load(export_dir).signatures["serving_default"]
+
+    def predict_proba(texts, titles=None, batch_size=32):
+        texts = check_texts("texts", texts)
+        inputs = {"texts": texts}
+        if facts.has_title and titles is None:
+            raise ValueError("titles=None, but the model was trained with titles: expected one for each text.")
+        if titles is not None and not facts.has_title:
+            raise ValueError("titles are given, but the model was trained without titles: leave them out.")
+        if titles is not None:
+            inputs["titles"] = check_texts("titles", titles, len(texts))
+        probabilities = np.zeros([len(texts), facts.num_classes], np.float32)
+        # Texts of similar length together, so that little of a batch is padding.
+        order = np.argsort([len(text) for text in texts], kind="stable")
+        for start in range(0, len(order), batch_size):
+            rows = order[start : start + batch_size]
+            batch = {name: tf.constant([column[row] for row in rows]) for name, column in inputs.items()}
+            probabilities[rows] = serve(**batch)["probabilities"].numpy()
+        return probabilities
+
+    return Exported(facts, predict_proba)
+
+
+def check_texts(name, texts, expected_number=None):
+    """Returns `texts` as a list; raises ValueError unless it is one of strings."""
+    if isinstance(texts, (str, bytes)):
+        raise ValueError(f"{name} is one string: expected a list of them.")
+    texts = list(texts)
+    wrong = next((position for position, text in enumerate(texts) if not isinstance(text, str)), None)
+    if wrong is not None:
+        raise ValueError(f"{name}[{wrong}]={texts[wrong]!r}: expected a string.")
+    if expected_number not in (None, len(texts)):
+        raise ValueError(f"{len(texts)} {name} for {expected_number} texts: expected one for each.")
+    return texts
+
+
+def read_texts(path, text_column, title_column):
+    """Reads the texts to classify: a .txt file with one a line, or a .csv, .tsv or .jsonl file with columns.
+
+    Returns:
+      (texts, titles): lists; titles is None without a title_column.
+    """
+    if not path:
+        raise ValueError("--do_predict needs --predict_input: a .txt, .csv, .tsv or .jsonl file.")
+    path = Path(path)
+    if not path.is_file():
+        raise ValueError(f"predict_input={str(path)!r} does not exist: expected a .txt, .csv, .tsv or .jsonl file.")
+    if path.name.removesuffix(".gz").endswith(".txt"):
+        return [line.rstrip("\r\n") for line in datasets.read_lines(path)], None
+    rows = list(datasets.read_records(datasets.Table(path, text_column, title_column)))
+    return [text for _, text, _, _ in rows], [title for _, _, title, _ in rows] if title_column else None
+
+
+def write_predictions(path, texts, probabilities, class_names):
+    """Writes a CSV file: text, label, and the probability of each class."""
+
+    def write():
+        with tf.io.gfile.GFile(path, "w") as file:
+            writer = csv.writer(file, lineterminator="\n")
+            writer.writerow(["text", "label", *class_names])
+            for text, row in zip(texts, probabilities):
+                writer.writerow([text, class_names[np.argmax(row)], *(f"{value:.6f}" for value in row)])
+
+    records.try_to_write(os.path.dirname(path) or ".", write)

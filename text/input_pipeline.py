@@ -1,0 +1,166 @@
+"""TFRecords → batches of {"sup", "label", "original", "augmented"}, as a function of seed and step alone.
+
+A training stream can be started at any step and gives the same batches from there on, so that a continued run equals an
+uninterrupted one. A text in a batch is {"ids", "type_ids"}, int32 [batch, length], filled up with 0. Texts of about the
+same length come together, so that little of a batch is padding.
+"""
+
+import collections
+import itertools
+import os
+
+import tensorflow as tf
+
+from augmentation import text_ops
+from text import record_format
+from utils import record_stream, records
+
+Data = collections.namedtuple("Data", "facts tokenization sup unsup dev test")
+
+LENGTH_STEP = 16  # a batch is as long as its longest text, rounded up to a multiple of this
+MAX_WINDOW = 16  # batches that are drawn together and sorted by length
+MIN_WINDOWS = 8  # in a pass; were there fewer, the same text would often come twice in a window, and so in a batch
+
+
+# ---- which records --------------------------------------------------------------------------------------------------
+
+
+def open_data(config):
+    """Finds and checks all records that a run needs, before its first step.
+
+    Returns:
+      Data: facts, tokenization, and lists of records.RecordSet; `dev` and `test` are empty where there are none.
+    """
+    facts, tokenization = record_format.read_dataset(config.data_dir)
+    if facts.name != config.task_name:
+        raise ValueError(f"data_dir={config.data_dir} holds records of {facts.name}, not task_name={config.task_name}.")
+    expected = {"max_seq_length": config.max_seq_length}
+    advice = f"Train with --max_seq_length={tokenization.max_seq_length}, or preprocess into another folder."
+    record_format.check_tokenization(config.data_dir, tokenization, expected, advice)
+    sup_dir = record_format.sup_dir(
+        config.data_dir, config.sup_size, config.label_seed, config.dev_size, config.sup_ids_file
+    )
+    sup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")]
+    dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
+    test_dir = os.path.join(config.data_dir, "test")  # a user's own files may have no test set
+    test = [_read_set(config, test_dir, "sup")] if tf.io.gfile.exists(test_dir) else []
+    unsup = []
+    if config.unsup_ratio:
+        unsup = [copy for aug_op in text_ops.split_ops(config.aug_ops) for copy in _read_copies(config, aug_op)]
+    return Data(facts, tokenization, sup, unsup, dev, test)
+
+
+def _read_set(config, set_dir, data_type, **expected):
+    advice = (
+        f"Run `python -m text.preprocess --task_name={config.task_name} --data_type={data_type} "
+        f"--output_dir={config.data_dir}` with the same data flags as the training."
+    )
+    return records.read_set(set_dir, expected, advice)
+
+
+def _read_copies(config, aug_op):
+    directories = [record_format.copy_dir(config.data_dir, aug_op, copy) for copy in range(config.aug_copy)]
+    written = list(itertools.takewhile(tf.io.gfile.exists, directories))
+    if len(written) < config.aug_copy:
+        raise ValueError(
+            f"aug_copy={config.aug_copy}, but {os.path.dirname(directories[0])} has {len(written)} copies. Write more "
+            f"with `python -m text.preprocess --data_type=unsup --aug_ops={aug_op} --aug_copy={config.aug_copy}`, or "
+            "train with a smaller --aug_copy."
+        )
+    return [_read_set(config, directory, "unsup", aug_op=aug_op) for directory in directories]
+
+
+# ---- training -------------------------------------------------------------------------------------------------------
+
+
+def create_train_dataset(config, data, start_step=0, fixed_length=False):
+    """Global batches for the steps start_step, start_step + 1, …, without end.
+
+    Args:
+      fixed_length: pad all texts to max_seq_length, for devices that compile a program for each shape. The batches
+        hold the same texts either way.
+    """
+
+    def create_batch(sup, unsup=None):
+        batch = {"sup": pad(sup, ["original"])["original"], "label": sup["label"]}
+        return batch if unsup is None else batch | pad(unsup, record_format.VIEWS)
+
+    def pad(examples, views):
+        length = _batch_length(examples, data.tokenization.max_seq_length, fixed_length)
+        return {view: record_format.pad(examples[view], length) for view in views}
+
+    draw = {"start_step": start_step, "shuffle_buffer": config.shuffle_buffer}
+    streams = [_example_batches(data.sup, ["original", "label"], config.train_batch_size, 2 * config.seed, **draw)]
+    if data.unsup:
+        batch_size = config.train_batch_size * config.unsup_ratio
+        streams.append(_example_batches(data.unsup, record_format.VIEWS, batch_size, 2 * config.seed + 1, **draw))
+    return tf.data.Dataset.zip(tuple(streams)).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _example_batches(record_sets, keys, batch_size, seed, start_step, shuffle_buffer):
+    """Batches of parsed examples of similar length.
+
+    The records of a window of several steps are drawn at once, sorted by length and cut into batches, which come in
+    random order. So which window holds a step, and what is in it, can be computed for any step.
+    """
+    num_records = sum(record_set.num_examples for record_set in record_sets)
+    num_batches = min(max(num_records // (MIN_WINDOWS * batch_size), 1), MAX_WINDOW)
+    first_window, num_passed = divmod(start_step, num_batches)
+
+    def cut(window, serialized):
+        examples = record_format.parse(serialized, keys)
+        order = tf.reshape(tf.argsort(_lengths(examples), stable=True), [num_batches, batch_size])
+        order = tf.random.experimental.stateless_shuffle(order, tf.stack([seed, tf.cast(window, tf.int32)]))
+        return tf.nest.map_structure(lambda column: tf.gather(column, order), examples)
+
+    serialized = record_stream.record_batches(record_sets, num_batches * batch_size, seed, first_window, shuffle_buffer)
+    windows = tf.data.Dataset.zip((tf.data.Dataset.range(first_window, tf.int64.max), serialized))
+    return windows.map(cut, num_parallel_calls=tf.data.AUTOTUNE).unbatch().skip(num_passed)
+
+
+def _lengths(examples):
+    """Length of each example: that of the longer one of its views, which share one batch length."""
+    lengths = [record_format.num_pieces(examples[view]) for view in record_format.VIEWS if view in examples]
+    return tf.reduce_max(lengths, axis=0)
+
+
+def _batch_length(examples, max_seq_length, fixed_length):
+    if fixed_length:
+        return max_seq_length
+    longest = tf.reduce_max(_lengths(examples))
+    return tf.minimum((longest + LENGTH_STEP - 1) // LENGTH_STEP * LENGTH_STEP, max_seq_length)
+
+
+# ---- evaluation -----------------------------------------------------------------------------------------------------
+
+
+def create_eval_dataset(record_sets, max_seq_length, batch_size, fixed_length=False):
+    """Batches of fixed size with every example once, those of similar length together.
+
+    The last batch is filled up with examples of weight 0.
+    """
+    paths = [path for record_set in record_sets for path in record_set.paths]
+
+    def sort(serialized):
+        order = tf.argsort(_lengths(record_format.parse(serialized, ["original"])), stable=True)
+        return tf.gather(serialized, order)
+
+    def create_batch(serialized):
+        examples = record_format.parse(serialized, ["original", "label"])
+        length = _batch_length(examples, max_seq_length, fixed_length)
+        batch = {
+            "sup": record_format.pad(examples["original"], length),
+            "label": examples["label"],
+            "weight": tf.ones_like(examples["label"], tf.float32),
+        }
+        return tf.nest.map_structure(lambda value: _fill_up(value, batch_size), batch)
+
+    windows = tf.data.TFRecordDataset(paths).batch(MAX_WINDOW * batch_size)
+    batches = windows.map(sort, num_parallel_calls=tf.data.AUTOTUNE).unbatch().batch(batch_size)
+    return batches.map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def _fill_up(value, batch_size):
+    missing = batch_size - tf.shape(value)[0]
+    padded = tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
+    return tf.ensure_shape(padded, [batch_size, *value.shape[1:]])

@@ -1,0 +1,183 @@
+"""What a text record holds, and where each set of records lies in data_dir.
+
+    data_dir/
+      dataset.json                     classes, and how the texts were tokenised (Tokenization)
+      vocab.txt                        the vocabulary of the word pieces
+      test/                            {"original", "label"}
+      sup-size_20/train, dev/          {"original", "label"}
+      unsup/tf_idf-0.7/copy-000/       {"original", "augmented"}
+
+A text is its word pieces [CLS] a [SEP] or [CLS] a [SEP] b [SEP] without padding, as int32; beside it "original_second"
+or "augmented_second" tells how many of them, at the end, belong to the second segment. "index" is the text's position
+in its split.
+"""
+
+import dataclasses
+import hashlib
+import os
+import uuid
+
+import tensorflow as tf
+
+from text.datasets import Facts
+from utils import records, run_dir
+
+VIEWS = ("original", "augmented")
+STORED_FACTS = ("name", "class_names", "has_title")  # what training needs to know of text.datasets.Facts
+
+
+@dataclasses.dataclass(frozen=True)
+class Tokenization:
+    """How texts became word pieces. Records of another one cannot be mixed with these."""
+
+    vocab_sha256: str
+    vocab_size: int
+    lower_case: bool
+    max_seq_length: int
+    keep_tail: bool  # of a text that is too long the end is kept, not the beginning
+
+
+# ---- folders --------------------------------------------------------------------------------------------------------
+
+
+def sup_dir(data_dir, sup_size, label_seed, dev_size, sup_ids_file):
+    """Folder of one draw of labelled examples: the name tells how it was drawn."""
+    name = f"sup-size_{sup_size}"
+    name += f"-seed_{label_seed}" if label_seed >= 0 else ""
+    name += f"-dev_{dev_size}" if dev_size else ""
+    name += f"-ids_{_checksum_of_lines(sup_ids_file)}" if sup_ids_file else ""
+    return os.path.join(data_dir, name)
+
+
+def copy_dir(data_dir, aug_op, copy):
+    return os.path.join(data_dir, "unsup", aug_op, f"copy-{copy:03d}")
+
+
+def vocab_path(data_dir):
+    return os.path.join(data_dir, "vocab.txt")
+
+
+def _checksum_of_lines(path):
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"sup_ids_file={path} does not exist: give the file with the ids of the labelled examples.")
+    with tf.io.gfile.GFile(path) as file:
+        lines = file.read().split()
+    return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
+
+
+# ---- dataset.json ---------------------------------------------------------------------------------------------------
+
+
+def write_dataset(data_dir, facts, tokenization, original_vocab_path):
+    """Writes dataset.json and vocab.txt, or checks that they describe the same data."""
+    path = os.path.join(data_dir, "dataset.json")
+    stored_facts = {name: getattr(facts, name) for name in STORED_FACTS}
+    if tf.io.gfile.exists(path):
+        found_facts, found_tokenization = read_dataset(data_dir)
+        if found_facts != Facts(**stored_facts):
+            raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --output_dir.")
+        expected, advice = dataclasses.asdict(tokenization), "Choose another --output_dir."
+        check_tokenization(data_dir, found_tokenization, expected, advice)
+        return
+
+    def write():
+        temporary = f"{vocab_path(data_dir)}.tmp-{uuid.uuid4().hex}"  # several workers may write at once
+        tf.io.gfile.makedirs(data_dir)
+        tf.io.gfile.copy(original_vocab_path, temporary)
+        tf.io.gfile.rename(temporary, vocab_path(data_dir), overwrite=True)
+        write_description(data_dir, facts, tokenization)
+
+    records.try_to_write(data_dir, write)
+
+
+def write_description(folder, facts, tokenization):
+    """Writes dataset.json."""
+    stored_facts = {name: getattr(facts, name) for name in STORED_FACTS}
+    description = {"facts": stored_facts, "tokenization": dataclasses.asdict(tokenization)}
+    run_dir.write_json(os.path.join(folder, "dataset.json"), description)
+
+
+def check_tokenization(data_dir, found, expected, advice):
+    """Raises ValueError unless the fields named in the dict `expected` have those values."""
+    different = [
+        f"{name}: found {getattr(found, name)!r}, expected {value!r}"
+        for name, value in expected.items()
+        if getattr(found, name) != value
+    ]
+    if different:
+        raise ValueError(f"{data_dir} holds texts tokenised otherwise ({'; '.join(different)}). {advice}")
+
+
+def read_dataset(data_dir):
+    """Returns (Facts, Tokenization) of the records in data_dir; only STORED_FACTS are known of the facts."""
+    path = os.path.join(data_dir, "dataset.json")
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m text.preprocess`.")
+    values = run_dir.read_json(path)
+    if set(values) != {"facts", "tokenization"}:
+        raise ValueError(f"{path} does not describe records of texts: choose another folder.")
+    facts = {key: tuple(value) if isinstance(value, list) else value for key, value in values["facts"].items()}
+    return Facts(**facts), Tokenization(**values["tokenization"])
+
+
+# ---- records --------------------------------------------------------------------------------------------------------
+
+
+def encode(originals, indices, labels=None, augmented=None):
+    """Serialises records, one after the other.
+
+    Args:
+      originals, augmented: lists of (ids int32 array, num_second); augmented may be None.
+      indices, labels: iterables of int; labels may be None.
+    """
+    columns = {"index": indices}
+    if labels is not None:
+        columns["label"] = labels
+    for view, texts in zip(VIEWS, (originals, augmented)):
+        if texts is not None:
+            columns[view] = (ids.astype("<i4", copy=False).tobytes() for ids, _ in texts)
+            columns[f"{view}_second"] = (num_second for _, num_second in texts)
+    for values in zip(*columns.values()):
+        yield records.encode_example(dict(zip(columns, values)))
+
+
+def parse(serialized, keys):
+    """Parses a batch of records.
+
+    Args:
+      keys: which of "original", "augmented", "label" and "index" are wanted.
+
+    Returns:
+      dict: numbers as int64 [batch]; a text as {"pieces": string [batch], "num_second": int64 [batch]}, for pad().
+    """
+    views = [key for key in keys if key in VIEWS]
+    numbers = [key for key in keys if key not in VIEWS]
+    features = {view: tf.io.FixedLenFeature([], tf.string) for view in views}
+    features |= {f"{view}_second": tf.io.FixedLenFeature([], tf.int64) for view in views}
+    features |= {key: tf.io.FixedLenFeature([], tf.int64) for key in numbers}
+    parsed = tf.io.parse_example(serialized, features)
+    texts = {view: {"pieces": parsed[view], "num_second": parsed[f"{view}_second"]} for view in views}
+    return texts | {key: parsed[key] for key in numbers}
+
+
+def num_pieces(text):
+    """Length of each text of a batch: int32 [batch]."""
+    return tf.strings.length(text["pieces"]) // 4
+
+
+def pad(text, length):
+    """Fills up a batch of texts with 0.
+
+    Args:
+      text: as parse() gives it.
+      length: int, or a scalar tensor; no text may be longer.
+
+    Returns:
+      features {"ids", "type_ids"}: int32 [batch, length].
+    """
+    ids = tf.io.decode_raw(text["pieces"], tf.int32, fixed_length=4 * length)
+    ids = tf.ensure_shape(ids, [text["pieces"].shape[0], length if isinstance(length, int) else None])
+    ends = num_pieces(text)[:, tf.newaxis]
+    starts = ends - tf.cast(text["num_second"], tf.int32)[:, tf.newaxis]
+    positions = tf.range(length)
+    return {"ids": ids, "type_ids": tf.cast((positions >= starts) & (positions < ends), tf.int32)}
