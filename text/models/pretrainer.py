@@ -96,9 +96,10 @@ class PretrainingModel(tf.keras.Model):
         for task, logits in self.network(features, training=training).items():
             labels, weights, logits = batch[f"{task}_labels"], batch[f"{task}_weights"], tf.cast(logits, tf.float32)
             losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
-            correct = tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels
-            measures[f"{task}_loss"] = losses, weights
-            measures[f"{task}_accuracy"] = tf.cast(correct, tf.float32), weights
+            correct = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
+            # Flat, because Keras' metrics would make shapes equal that they do not know on several replicas.
+            losses, correct, weights = (tf.reshape(values, [-1]) for values in (losses, correct, weights))
+            measures |= {f"{task}_loss": (losses, weights), f"{task}_accuracy": (correct, weights)}
         return measures
 
     def global_mean(self, values, weights):
