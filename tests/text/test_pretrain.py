@@ -499,7 +499,7 @@ def test_biases_and_layer_norms_do_not_decay(config, network):
     assert not any("norm" in name.lower() or "bias" in name for name in decaying)
 
 
-def make_step(strategy, small_config, batch):
+def make_step_and_evaluate(strategy, small_config, batch, create_dev_batches):
     with strategy.scope():
         tf.keras.utils.set_random_seed(0)
         model = PretrainingModel(create_pretraining_network(small_config))
@@ -507,19 +507,24 @@ def make_step(strategy, small_config, batch):
     batches = distribution.distribute(strategy, lambda: tf.data.Dataset.from_tensors(batch).repeat())
     model.make_train_function()(iter(batches))
     metrics = {name: metric.result().numpy() for name, metric in model.train_metrics.items()}
-    test_metrics = training.evaluate(model, strategy, lambda: tf.data.Dataset.from_tensors(batch), 8, 8)
+    test_metrics = training.evaluate(model, strategy, create_dev_batches, 16, 8)  # two batches
     return model.network.trainable_variables, metrics, test_metrics
 
 
-def test_two_replicas_match_one(folder, batches):
+def test_two_replicas_match_one(config, folder, vocabulary, record_sets, batches):
     """Although the pieces to be told lie unevenly on them."""
     small_config = dataclasses.replace(
         encoder_config(folder), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
     )
+
+    def create_dev_batches():
+        return pretrain.create_dev_dataset(record_sets[1], 8, batch_maker(config, vocabulary))
+
     uneven = (np.arange(8) >= 3)[:, np.newaxis].astype(np.float32)
     batch = batches[0] | {"mlm_weights": uneven * batches[0]["mlm_weights"]}
     one, two = (
-        make_step(distribution.create_strategy(name), small_config, batch) for name in ("one_device", "mirrored")
+        make_step_and_evaluate(distribution.create_strategy(name), small_config, batch, create_dev_batches)
+        for name in ("one_device", "mirrored")
     )
     for weight, other in zip(one[0], two[0], strict=True):
         np.testing.assert_allclose(weight, other, atol=1e-5, err_msg=weight.name)
