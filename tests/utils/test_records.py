@@ -214,7 +214,8 @@ def test_a_kill_leaves_whole_shards_and_a_temporary_file(killed_dir):
 
 
 def test_the_trainer_refuses_a_killed_set(killed_dir):
-    with pytest.raises(ValueError, match=r"killed0 is unfinished: its preprocessing was stopped\. Run it again\."):
+    message = f"{killed_dir} is unfinished: its preprocessing was stopped. Run it again."
+    with pytest.raises(ValueError, match=re.escape(message)):
         records.read_set(str(killed_dir), {}, "Run it again.")
 
 
