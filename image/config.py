@@ -6,6 +6,7 @@ from augmentation.randaugment import AUGMENTATIONS
 from image.models import MODELS
 from utils import settings
 from utils.objective import TSA_SCHEDULES
+from utils.schedules import LR_SCHEDULES
 from utils.settings import setting
 
 
@@ -46,6 +47,9 @@ class Config:
     train_batch_size: int = setting(64, "Labelled examples per step, over all replicas.", minimum=1)
     train_steps: int = setting(500_000, "Number of updates.", minimum=1)
     learning_rate: float = setting(0.03, "Peak learning rate.", minimum=0)
+    lr_schedule: str = setting(
+        "cosine", "Decay of the learning rate: 7/8 of a quarter cosine, or ImageNet's steps.", tuple(LR_SCHEDULES)
+    )
     warmup_steps: int = setting(0, "Steps of linear warm-up.", minimum=0)
     weight_decay_rate: float = setting(5e-4, "L2 coefficient on all trainable weights.", minimum=0)
     ema_decay: float = setting(

@@ -9,7 +9,7 @@ from image import input_pipeline
 from image.export import export
 from image.models import create_network
 from utils import distribution, run_dir, training
-from utils.schedules import WarmupCosine
+from utils.schedules import LR_SCHEDULES
 from utils.uda_model import UDAModel
 
 
@@ -62,7 +62,7 @@ def create_model(config, facts):
 
 
 def create_optimizer(config):
-    schedule = WarmupCosine(config.learning_rate, config.train_steps, config.warmup_steps)
+    schedule = LR_SCHEDULES[config.lr_schedule](config.learning_rate, config.train_steps, config.warmup_steps)
     return tf.keras.optimizers.SGD(schedule, momentum=0.9, nesterov=True, jit_compile=False)
 
 

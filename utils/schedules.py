@@ -37,3 +37,15 @@ class WarmupLinear(_WarmupSchedule):
 
     def decayed(self, step):
         return self.learning_rate * tf.maximum(1.0 - step / self.train_steps, 0.0)
+
+
+class WarmupSteps(_WarmupSchedule):
+    """The ImageNet schedule of ResNet-50: a tenth of the rate after 1/3, 2/3 and 8/9 of all steps, warm-up included."""
+
+    def decayed(self, step):
+        # In ninths, so that a boundary that is a whole number of steps is met exactly.
+        num_decays = sum(tf.cast(9.0 * step >= ninths * self.train_steps, tf.float32) for ninths in (3, 6, 8))
+        return self.learning_rate * tf.pow(0.1, num_decays)
+
+
+LR_SCHEDULES = {"cosine": WarmupCosine, "steps": WarmupSteps}
