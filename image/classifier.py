@@ -16,7 +16,7 @@ import numpy as np
 
 from image import export, preprocess, record_format
 from image.config import Config
-from image.datasets import Facts
+from image.datasets import Facts, channel_statistics
 from image.train import train_and_evaluate
 from utils import distribution
 
@@ -122,20 +122,13 @@ class ImageClassifier:
 
 def describe(images, classes, flip):
     """Facts about the user's images: size, and mean and deviation of each channel."""
-    # From counts of the 256 values, in blocks: no float copy of all images is made.
-    counts = np.zeros([3, 256])
-    for start in range(0, len(images), 1024):
-        for channel in range(3):
-            counts[channel] += np.bincount(images[start : start + 1024, ..., channel].ravel(), minlength=256)
-    shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
-    mean = shares @ values
-    std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
+    mean, std = channel_statistics(images)
     return Facts(
         name="arrays",
         image_size=images.shape[1],
         class_names=tuple(classes.tolist()),
-        mean=tuple(mean.tolist()),
-        std=tuple(np.maximum(std, 1e-3).tolist()),  # a channel of one value stays finite
+        mean=mean,
+        std=std,
         flip=flip,
         train_size=len(images),
         test_size=0,

@@ -13,7 +13,7 @@ from utils.settings import setting
 @dataclasses.dataclass(frozen=True)
 class Config:
     # Data, as image.preprocess wrote it
-    task_name: str = setting("cifar10", "Data set: cifar10, svhn or digits.")
+    task_name: str = setting("cifar10", "Data set, as in image.preprocess.")
     data_dir: str = setting("data/cifar10", "Folder with the records of image.preprocess.", resumable=True)
     sup_size: int = setting(4000, "Number of labelled examples.", minimum=1)
     use_equal_split: bool = setting(False, "Labelled examples were drawn in equal numbers from each class.")
@@ -26,6 +26,11 @@ class Config:
     )
     aug_copy: int = setting(10, "Offline: number of augmented copies to read.", minimum=1)
     shuffle_buffer: int = setting(100_000, "Records held in memory for shuffling.", minimum=1)
+
+    # Data, of ImageNet only, as image.imagenet_index found it
+    image_size: int = setting(224, "ImageNet: side of the crops in pixels.", minimum=1)
+    label_fraction: float = setting(1.0, "ImageNet: part of the training images whose labels are used.", maximum=1)
+    unlabeled_dir: str = setting("", "ImageNet: unlabelled images to use instead of the training images.")
 
     # Objective
     unsup_ratio: int = setting(7, "Unlabelled examples per labelled one in a batch; 0 trains without them.", minimum=0)
@@ -76,3 +81,29 @@ class Config:
         settings.check_objective(self)
         if self.dev_size >= self.sup_size:
             raise ValueError(f"dev_size={self.dev_size} leaves nothing of sup_size={self.sup_size} to train on.")
+        if self.task_name == "imagenet":
+            _check_imagenet(self)
+        else:
+            _check_others(self)
+
+
+def _check_imagenet(config):
+    if config.aug_mode != "online":
+        raise ValueError(
+            f"aug_mode={config.aug_mode}: ImageNet is augmented while training; there are no copies on disk. Use "
+            "--aug_mode=online."
+        )
+    if config.dev_size:
+        raise ValueError(f"dev_size={config.dev_size}: ImageNet has no development split here; use --dev_size=0.")
+    if not config.label_fraction > 0:
+        raise ValueError(f"label_fraction={config.label_fraction}: expected more than 0, and at most 1.")
+
+
+def _check_others(config):
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in ("image_size", "label_fraction", "unlabeled_dir") and value != field.default:
+            raise ValueError(
+                f"{field.name}={value!r} is for task_name=imagenet only; task_name={config.task_name} has what "
+                "image.preprocess wrote."
+            )

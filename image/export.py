@@ -12,13 +12,11 @@ import os
 
 import numpy as np
 import tensorflow as tf
-from PIL import Image
 
-from image import record_format
+from image import image_files, record_format
 from utils import run_dir
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
-IMAGE_ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp")
 
 
 def export(model, facts, export_dir):
@@ -71,7 +69,7 @@ def check_images(images, image_size=None):
 
 
 def read_images(path, image_size):
-    """Reads a .npy file of images, one image file, or all image files below a folder, resized to `image_size`.
+    """Reads a .npy file of images, one image file, or all image files below a folder (see image.image_files).
 
     Returns:
       (names, images uint8 [n, image_size, image_size, 3]).
@@ -80,19 +78,11 @@ def read_images(path, image_size):
         images = _read_array(path)
         check_images(images, image_size)
         return [str(number) for number in range(len(images))], images
-    paths = (
-        [path]
-        if os.path.isfile(path)
-        else sorted(
-            os.path.join(folder, name)
-            for folder, _, names in os.walk(path)
-            for name in names
-            if name.lower().endswith(IMAGE_ENDINGS)
-        )
-    )
+    paths = [path] if os.path.isfile(path) else image_files.find_images(path)
     if not paths:
-        raise ValueError(f"{path}: found no image files ({', '.join(IMAGE_ENDINGS)}) and no .npy file there.")
-    return paths, np.stack([_read_image(name, image_size) for name in paths])
+        endings = ", ".join(image_files.IMAGE_ENDINGS)
+        raise ValueError(f"{path}: found no image files ({endings}) and no .npy file there.")
+    return paths, np.stack([image_files.read_image(name, image_size) for name in paths])
 
 
 def _read_array(path):
@@ -100,14 +90,6 @@ def _read_array(path):
         return np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as an array ({error}): write it with np.save.") from error
-
-
-def _read_image(path, image_size):
-    try:
-        with Image.open(path) as image:
-            return np.asarray(image.convert("RGB").resize([image_size, image_size], Image.Resampling.BICUBIC))
-    except (OSError, SyntaxError, Image.DecompressionBombError) as error:  # Pillow raises SyntaxError for broken chunks
-        raise ValueError(f"{path} cannot be read as an image ({error}): remove it or replace it.") from error
 
 
 def write_predictions(path, names, probabilities, class_names):

@@ -25,7 +25,7 @@ from absl import app, flags
 from PIL import Image
 
 from augmentation.randaugment import AUGMENTATIONS
-from image import export, preprocess, record_format
+from image import export, image_files, preprocess, record_format
 from utils import domain_filter, run_dir
 
 FLAGS = flags.FLAGS
@@ -61,12 +61,12 @@ class FolderPool:
             self.num_examples += 1
         self.checksum = digest.hexdigest()
         if not self.num_examples:
-            raise ValueError(f"pool={folder!r} has no image files ({', '.join(export.IMAGE_ENDINGS)}).")
+            raise ValueError(f"pool={folder!r} has no image files ({', '.join(image_files.IMAGE_ENDINGS)}).")
 
     def _paths(self):
         for folder, folders, names in os.walk(self.folder):
-            folders.sort()  # os.walk goes on in this order
-            names = sorted(name for name in names if name.lower().endswith(export.IMAGE_ENDINGS))
+            folders[:] = sorted(name for name in folders if not name.startswith("."))  # os.walk goes on in this order
+            names = sorted(name for name in names if image_files.is_image(name))
             yield from (os.path.join(folder, name) for name in names)
 
     def names(self, positions):
@@ -80,8 +80,8 @@ class FolderPool:
 
     def _read_one(self, path):
         try:
-            return export.read_images(path, self.image_size)[1][0]
-        except Exception:  # damaged files make Pillow raise almost anything
+            return image_files.read_image(path, self.image_size)
+        except ValueError:
             return None
 
 

@@ -3,6 +3,9 @@
     python -m image.preprocess --task_name=cifar10 --raw_data_dir=data/raw/cifar10 --output_dir=data/cifar10 \
         --sup_size=4000 --aug_copy=100 --workers=8
 
+    python -m image.preprocess --task_name=folder --train_dir=photos/train --unlabeled_dir=photos/more \
+        --test_dir=photos/test --output_dir=data/photos --sup_size=100 --use_equal_split     # image/own_images.py
+
 The records depend on the flags alone, not on the number of workers. A stopped run is taken up by the same command.
 """
 
@@ -15,11 +18,12 @@ from absl import app, flags
 from tqdm import tqdm
 
 from augmentation.randaugment import AUGMENTATIONS
-from image import datasets, record_format
+from image import datasets, own_images, record_format
 from utils import records
 
 FLAGS = flags.FLAGS
 SHARD_SIZE = 4096
+BLOCK_PIXELS = SHARD_SIZE * 32 * 32  # that are in memory at once: a shard of CIFAR-10, less than one of larger images
 ORDER, AUGMENTATION = 1, 2  # begin the seeds of what is drawn, so that no two draws share a stream of numbers
 
 # A set of records to write: rows `indices` of arrays[split], in that order. `augmentation` is "" for plain records.
@@ -53,6 +57,13 @@ def plan_labelled(output_dir, facts, labels, draw, augmentation, num_copies, see
         settings = {"split": "train", **draw, "indices": indices.tolist()}
         yield SetPlan(os.path.join(sup_dir, part), "train", indices, True, "", (), settings)
     yield from _plan_copies(sup_dir, "train", train, True, augmentation, num_copies, seed, draw)
+
+
+def print_missing_classes(facts, labels):
+    """What is never seen with a label cannot be learnt."""
+    missing = [name for number, name in enumerate(facts.class_names) if number not in labels]
+    if missing:
+        print(f"note: no labelled example is of {', '.join(map(str, missing))}; --use_equal_split draws from each.")
 
 
 def plan_test(output_dir, num_examples):
@@ -104,12 +115,16 @@ def write_job(job, arrays):
       arrays: dict from split to (images uint8 [n, size, size, 3], labels [n]).
     """
     images, labels = arrays[job.split]
+    block_size = max(1, BLOCK_PIXELS // (images.shape[1] * images.shape[2]))
 
     def examples():
-        originals, augmented = images[job.indices], None
-        if job.augmentation:
-            augmented = AUGMENTATIONS[job.augmentation](originals, np.random.default_rng(job.random_key))
-        return record_format.encode(originals, job.indices, labels[job.indices] if job.labelled else None, augmented)
+        rng = np.random.default_rng(job.random_key) if job.augmentation else None
+        for start in range(0, len(job.indices), block_size):
+            indices, augmented = job.indices[start : start + block_size], None
+            originals = images[indices]
+            if job.augmentation:
+                augmented = AUGMENTATIONS[job.augmentation](originals, rng)
+            yield from record_format.encode(originals, indices, labels[indices] if job.labelled else None, augmented)
 
     records.write_shard(job.set_dir, job.shard, job.num_shards, examples)
 
@@ -181,9 +196,33 @@ class RawFiles(collections.namedtuple("RawFiles", "task_name raw_data_dir use_ex
         return arrays | {"unlabelled": tuple(np.concatenate(part) for part in zip(*parts))}
 
 
+def open_official():
+    """Returns own_images.Prepared for one of datasets.DATASETS; its files are known, and need no checksum."""
+    raw_data_dir = FLAGS.raw_data_dir or os.path.join("data", "raw", FLAGS.task_name)
+    read_arrays = RawFiles(FLAGS.task_name, raw_data_dir, FLAGS.use_extra, FLAGS.allow_partial)
+    return own_images.Prepared(datasets.DATASETS[FLAGS.task_name], read_arrays, {})
+
+
+def open_own(output_dir):
+    if FLAGS.task_name == "folder":
+        splits = own_images.open_folders(FLAGS.train_dir, FLAGS.unlabeled_dir, FLAGS.test_dir)
+    else:
+        splits = own_images.open_files(FLAGS.train_file, FLAGS.unlabeled_file, FLAGS.test_file)
+    return own_images.prepare(FLAGS.task_name, splits, output_dir, FLAGS.image_size, FLAGS.flip)
+
+
 def define_flags():
-    flags.DEFINE_enum("task_name", "cifar10", sorted(datasets.DATASETS), "Data set.")
+    task_names = [*sorted(datasets.DATASETS), *own_images.TASKS]
+    flags.DEFINE_enum("task_name", "cifar10", task_names, "Data set; folder and npz are your own images.")
     flags.DEFINE_string("raw_data_dir", "", "Folder with the official files; default data/raw/<task_name>.")
+    flags.DEFINE_string("train_dir", "", "folder: labelled images, those of each class in a folder of its name.")
+    flags.DEFINE_string("unlabeled_dir", "", "folder: more images, without labels, anywhere below; may be left out.")
+    flags.DEFINE_string("test_dir", "", "folder: test images, in folders as those of train_dir; may be left out.")
+    flags.DEFINE_string("train_file", "", "npz: file with images, uint8 [n, height, width, 3], and labels.")
+    flags.DEFINE_string("unlabeled_file", "", "npz: file with more images, without labels; may be left out.")
+    flags.DEFINE_string("test_file", "", "npz: file with images and labels to test on; may be left out.")
+    flags.DEFINE_integer("image_size", 0, "folder, npz: width of the records' images; 0 finds it from the data.")
+    flags.DEFINE_bool("flip", False, "folder, npz: a mirrored image belongs to the same class.")
     flags.DEFINE_string("output_dir", "", "Where the records go; default data/<task_name>.")
     flags.DEFINE_enum(
         "data_type", "all", ["all", "sup", "unsup"], "sup: labelled and test sets; unsup: copies; or both."
@@ -217,21 +256,23 @@ def preprocess():
     if FLAGS.worker_id >= FLAGS.replicas:
         raise ValueError(f"worker_id={FLAGS.worker_id}: expected less than replicas={FLAGS.replicas}.")
     output_dir = FLAGS.output_dir or os.path.join("data", FLAGS.task_name)
-    raw_data_dir = FLAGS.raw_data_dir or os.path.join("data", "raw", FLAGS.task_name)
-    read_arrays = RawFiles(FLAGS.task_name, raw_data_dir, FLAGS.use_extra, FLAGS.allow_partial)
+    own = FLAGS.task_name in own_images.TASKS
+    facts, read_arrays, checksums = open_own(output_dir) if own else open_official()
     arrays = read_arrays()
-    facts = datasets.DATASETS[FLAGS.task_name]
     labels, num_test = arrays["train"][1], len(arrays["test"][1])
     plans = []
     if FLAGS.data_type != "unsup":
         draw = {name: FLAGS[name].value for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
         num_copies = FLAGS.aug_copy if FLAGS.sup_aug != "crop_flip" and FLAGS.aug_mode == "offline" else 0
         plans += plan_labelled(output_dir, facts, labels, draw, FLAGS.sup_aug, num_copies, FLAGS.seed)
-        plans += plan_test(output_dir, num_test)
+        print_missing_classes(facts, labels[plans[0].indices])
+        plans += plan_test(output_dir, num_test) if num_test else []
     if FLAGS.data_type != "sup" and FLAGS.aug_mode == "online":
         plans += plan_originals(output_dir, len(arrays["unlabelled"][0]))
     elif FLAGS.data_type != "sup":
         plans += plan_unlabelled(output_dir, len(arrays["unlabelled"][0]), FLAGS.aug, FLAGS.aug_copy, FLAGS.seed)
+    if own:
+        plans = [plan._replace(settings=plan.settings | {"data_sha256": checksums[plan.split]}) for plan in plans]
     record_format.write_facts(output_dir, facts)
     write_sets(plans, read_arrays, facts, FLAGS.replicas, FLAGS.worker_id, FLAGS.workers)
     print(f"records of {FLAGS.task_name} are in {output_dir}")
