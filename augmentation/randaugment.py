@@ -67,21 +67,50 @@ _SIGNED = np.array([op.signed for op in OPS.values()])
 class Policies(NamedTuple):
     """What happens to each of N images: its operations in order, then the final Cutout."""
 
-    op_indices: np.ndarray  # (N, num_ops), index into OP_NAMES
-    levels: np.ndarray  # (N, num_ops), 1 to 9
-    fires: np.ndarray  # (N, num_ops), bool
-    negates: np.ndarray  # (N, num_ops), bool; only ever true for signed operations
-    op_centers: np.ndarray  # (N, num_ops, 2), (row, column) for Cutout among the operations
+    op_indices: np.ndarray  # (N, ops_per_image), index into OP_NAMES
+    levels: np.ndarray  # (N, ops_per_image), 1 to 9
+    fires: np.ndarray  # (N, ops_per_image), bool
+    negates: np.ndarray  # (N, ops_per_image), bool; only ever true for signed operations
+    op_centers: np.ndarray  # (N, ops_per_image, 2), (row, column) for Cutout among the operations
     final_centers: np.ndarray  # (N, 2), (row, column) of the final Cutout
 
 
-def draw_policies(num_images, height, width, rng, num_ops=2):
-    """Draws `num_ops` operations for each image, uniform and independent over operations × levels 1 to 9.
+def choose_ops(ops="", num_ops=0, ops_seed=0):
+    """The set of operations to draw from, as a tuple of names in the order of OPS.
+
+    Args:
+      ops: names, separated by commas; "" for all.
+      num_ops: this many operations at random, as in the paper's ablation (appendix B); 0 for all.
+      ops_seed: seed of that choice. For one seed, a smaller set is a part of a larger one.
+    """
+    if ops and num_ops:
+        raise ValueError(f"ops={ops!r} and num_ops={num_ops}: give the operations or their number, not both.")
+    if not 0 <= num_ops <= len(OPS):
+        raise ValueError(f"num_ops={num_ops}: expected 1 to {len(OPS)}, or 0 for all.")
+    if num_ops:
+        names = np.random.default_rng(ops_seed).permutation(OP_NAMES)[:num_ops].tolist()
+    else:
+        names = [name.strip() for name in ops.split(",")] if ops else OP_NAMES
+    check_ops(names)
+    return tuple(name for name in OP_NAMES if name in names)
+
+
+def check_ops(names):
+    unknown = [name for name in names if name not in OPS]
+    if unknown or not names or len(set(names)) < len(names):
+        raise ValueError(
+            f"ops must be different names among {', '.join(OPS)}; got ops={','.join(names)!r}, unknown={unknown}"
+        )
+
+
+def draw_policies(num_images, height, width, rng, ops_per_image=2, ops=OP_NAMES):
+    """Draws `ops_per_image` operations for each image, uniform and independent over `ops` × levels 1 to 9.
 
     All arrays are drawn whole and in a fixed order: they depend on the generator and the sizes only.
     """
-    shape = (num_images, num_ops)
-    op_indices = rng.integers(len(OPS), size=shape)
+    check_ops(ops)
+    shape = (num_images, ops_per_image)
+    op_indices = np.array([OP_NAMES.index(name) for name in ops])[rng.integers(len(ops), size=shape)]
     levels = rng.integers(1, MAX_LEVEL, size=shape)
     fires = rng.random(shape) < FIRE_PROBABILITY
     negates = (rng.random(shape) < 0.5) & _SIGNED[op_indices]
@@ -93,19 +122,20 @@ def _draw_centers(num_images, height, width, rng):
     return rng.integers((height, width), size=(num_images, 2))
 
 
-def randaugment(images, rng, num_ops=2):
-    """Applies `num_ops` random operations and a final Cutout to each image.
+def randaugment(images, rng, ops_per_image=2, ops=OP_NAMES):
+    """Applies `ops_per_image` random operations and a final Cutout to each image.
 
     Args:
       images: uint8 array (N, height, width, 3).
       rng: numpy.random.Generator.
-      num_ops: operations drawn per image; each of them fires with probability 0.5.
+      ops_per_image: operations drawn per image; each of them fires with probability 0.5.
+      ops: names of the operations to draw from.
 
     Returns:
       uint8 array (N, height, width, 4); alpha is 0 or 255.
     """
     _check_batch(images)
-    return apply_policies(images, draw_policies(*images.shape[:3], rng, num_ops))
+    return apply_policies(images, draw_policies(*images.shape[:3], rng, ops_per_image, ops))
 
 
 def cutout(images, rng):

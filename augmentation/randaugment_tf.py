@@ -21,7 +21,16 @@ import numpy as np
 import tensorflow as tf
 
 from augmentation import image_ops
-from augmentation.randaugment import FIRE_PROBABILITY, MAX_LEVEL, NUM_LEVELS, OP_NAMES, OPS, REFERENCE_SIZE, Policies
+from augmentation.randaugment import (
+    FIRE_PROBABILITY,
+    MAX_LEVEL,
+    NUM_LEVELS,
+    OP_NAMES,
+    OPS,
+    REFERENCE_SIZE,
+    Policies,
+    check_ops,
+)
 
 # A pixel is one 32-bit number 0xAABBGGRR, a word, wherever its four channels can be handled in one go.
 _RGB_MASK = 0x00FFFFFF
@@ -33,20 +42,20 @@ _as_written = tf.autograph.experimental.do_not_convert
 
 
 @_as_written
-def randaugment(images, seed, num_ops=2, ops=OP_NAMES):
-    """Applies `num_ops` random operations and a final Cutout to each image.
+def randaugment(images, seed, ops_per_image=2, ops=OP_NAMES):
+    """Applies `ops_per_image` random operations and a final Cutout to each image.
 
     Args:
       images: uint8 [N, height, width, 3]; only N may be unknown when the graph is built.
       seed: int32 or int64 [2]; the only source of randomness.
-      num_ops: operations drawn per image; each of them fires with probability 0.5.
+      ops_per_image: operations drawn per image; each of them fires with probability 0.5.
       ops: names of the operations to draw from.
 
     Returns:
       uint8 [N, height, width, 4]; alpha is 0 or 255.
     """
     images = _check_batch(images, num_channels=3)
-    return apply_policies(images, draw_policies(*_sizes(images), seed, num_ops, ops))
+    return apply_policies(images, draw_policies(*_sizes(images), seed, ops_per_image, ops))
 
 
 @_as_written
@@ -67,13 +76,12 @@ AUGMENTATIONS = {"randaugment": randaugment, "cutout": cutout, "crop_flip": crop
 
 
 @_as_written
-def draw_policies(num_images, height, width, seed, num_ops=2, ops=OP_NAMES):
-    """Draws from the same distribution as augmentation.randaugment.draw_policies, with operations among `ops` only."""
-    unknown = [name for name in ops if name not in OPS]
-    if unknown or not ops:
-        raise ValueError(f"ops must be names among {', '.join(OPS)}; got ops={ops}, unknown={unknown}")
+def draw_policies(num_images, height, width, seed, ops_per_image=2, ops=OP_NAMES):
+    """Draws from the same distribution as augmentation.randaugment.draw_policies."""
+    check_ops(ops)
     seeds = tf.random.split(tf.cast(seed, tf.int64), 6)  # splitting gives other seeds in int32 than in int64
-    shape = [num_images, num_ops]
+    shape = [num_images, ops_per_image]
+    op_centers = _draw_centers(num_images * ops_per_image, height, width, seeds[4])
     choices = tf.random.stateless_uniform(shape, seeds[0], 0, len(ops), tf.int32)
     op_indices = tf.gather([OP_NAMES.index(name) for name in ops], choices)
     signed = tf.gather([op.signed for op in OPS.values()], op_indices)
@@ -82,7 +90,7 @@ def draw_policies(num_images, height, width, seed, num_ops=2, ops=OP_NAMES):
         levels=tf.random.stateless_uniform(shape, seeds[1], 1, MAX_LEVEL, tf.int32),
         fires=tf.random.stateless_uniform(shape, seeds[2]) < FIRE_PROBABILITY,
         negates=signed & (tf.random.stateless_uniform(shape, seeds[3]) < 0.5),
-        op_centers=tf.reshape(_draw_centers(num_images * num_ops, height, width, seeds[4]), [num_images, num_ops, 2]),
+        op_centers=tf.reshape(op_centers, [*shape, 2]),
         final_centers=_draw_centers(num_images, height, width, seeds[5]),
     )
 

@@ -140,14 +140,14 @@ def write_records(config, facts, arrays):
     draw = {name: getattr(config, name) for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
     online, num_images = config.aug_mode == "online", len(arrays["unlabelled"][0])
     num_copies = config.aug_copy if config.sup_aug != "crop_flip" and not online else 0
-    labels = arrays["train"][1]
-    plans = list(
-        preprocess.plan_labelled(config.data_dir, facts, labels, draw, config.sup_aug, num_copies, config.seed)
-    )
+    labels, data_dir = arrays["train"][1], config.data_dir
+    copies = config.sup_aug, num_copies, config.seed, config.chosen_ops
+    plans = list(preprocess.plan_labelled(data_dir, facts, labels, draw, *copies))
     if config.unsup_ratio and online:
-        plans += preprocess.plan_originals(config.data_dir, num_images)
+        plans += preprocess.plan_originals(data_dir, num_images, config.unsup_size)
     elif config.unsup_ratio:
-        plans += preprocess.plan_unlabelled(config.data_dir, num_images, config.aug, config.aug_copy, config.seed)
+        copies = config.aug, config.aug_copy, config.seed, config.chosen_ops
+        plans += preprocess.plan_unlabelled(data_dir, num_images, *copies, config.unsup_size)
     fingerprint = hashlib.sha256(np.ascontiguousarray(arrays["unlabelled"][0]))
     fingerprint.update(labels)
     plans = [plan._replace(settings=plan.settings | {"data_sha256": fingerprint.hexdigest()}) for plan in plans]

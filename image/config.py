@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from augmentation.randaugment import AUGMENTATIONS
+from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, choose_ops
 from image.models import MODELS
 from utils import settings
 from utils.objective import TSA_SCHEDULES
@@ -21,10 +21,14 @@ class Config:
     dev_size: int = setting(0, "How many labelled examples are held out to choose the best checkpoint.", minimum=0)
     aug: str = setting("randaugment", "Augmentation of the unlabelled examples.", tuple(AUGMENTATIONS))
     sup_aug: str = setting("crop_flip", "Augmentation of the labelled examples.", tuple(AUGMENTATIONS))
+    ops: str = setting("", "randaugment: draw from these operations only, separated by commas; '' for all.")
+    num_ops: int = setting(0, "randaugment: draw from so many operations, chosen at random; 0 for all.", minimum=0)
+    ops_seed: int = setting(0, "Seed of the choice of num_ops operations.", minimum=0)
     aug_mode: str = setting(
         "offline", "Read augmented copies from disk, or augment while training.", ("offline", "online")
     )
     aug_copy: int = setting(10, "Offline: number of augmented copies to read.", minimum=1)
+    unsup_size: int = setting(0, "Use only so many unlabelled examples; 0 for all.", minimum=0)
     shuffle_buffer: int = setting(100_000, "Records held in memory for shuffling.", minimum=1)
 
     # Data, of ImageNet only, as image.imagenet_index found it
@@ -81,10 +85,24 @@ class Config:
         settings.check_objective(self)
         if self.dev_size >= self.sup_size:
             raise ValueError(f"dev_size={self.dev_size} leaves nothing of sup_size={self.sup_size} to train on.")
+        _check_subsets(self)
         if self.task_name == "imagenet":
             _check_imagenet(self)
         else:
             _check_others(self)
+
+    @property
+    def chosen_ops(self):
+        """Names of the operations that RandAugment draws from."""
+        return choose_ops(self.ops, self.num_ops, self.ops_seed)
+
+
+def _check_subsets(config):
+    ops = ",".join(config.chosen_ops)
+    if config.chosen_ops != OP_NAMES and "randaugment" not in (config.aug, config.sup_aug):
+        raise ValueError(f"ops={ops}, but aug={config.aug}: only randaugment has operations.")
+    if config.task_name == "imagenet" and (config.chosen_ops != OP_NAMES or config.unsup_size):
+        raise ValueError(f"ops={ops} and unsup_size={config.unsup_size}: ImageNet is used with all of both.")
 
 
 def _check_imagenet(config):

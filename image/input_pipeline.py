@@ -11,6 +11,7 @@ import os
 import tensorflow as tf
 
 from augmentation import randaugment_tf, weak
+from augmentation.randaugment import OP_NAMES
 from image import record_format
 from utils import records
 from utils.record_stream import batches_from_files as _batches_from_files
@@ -39,9 +40,11 @@ def open_data(config):
     if config.sup_aug != "crop_flip" and config.aug_mode == "offline":
         sup = _read_copies(config, sup_dir, config.sup_aug, "sup")
     if config.unsup_ratio and config.aug_mode == "offline":
-        unsup = _read_copies(config, os.path.join(config.data_dir, "unsup"), config.aug, "unsup")
+        unsup_dir = record_format.unsup_dir(config.data_dir, config.unsup_size)
+        unsup = _read_copies(config, unsup_dir, config.aug, "unsup")
     elif config.unsup_ratio:
-        unsup = [_read_set(config, record_format.originals_dir(config.data_dir), "unsup --aug_mode=online")]
+        originals_dir = record_format.originals_dir(config.data_dir, config.unsup_size)
+        unsup = [_read_set(config, originals_dir, "unsup --aug_mode=online")]
     dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
     test = [_read_set(config, os.path.join(config.data_dir, "test"), "sup")] if facts.test_size else []
     return Data(facts, sup, unsup, dev, test)
@@ -56,16 +59,25 @@ def _read_set(config, set_dir, data_type, **expected):
 
 
 def _read_copies(config, parent_dir, augmentation, data_type):
-    directories = [record_format.copy_dir(parent_dir, augmentation, copy) for copy in range(config.aug_copy)]
+    ops = config.chosen_ops
+    directories = [record_format.copy_dir(parent_dir, augmentation, copy, ops) for copy in range(config.aug_copy)]
     written = list(itertools.takewhile(tf.io.gfile.exists, directories))
     if len(written) < config.aug_copy:
         flag = "sup_aug" if data_type == "sup" else "aug"
         raise ValueError(
-            f"aug_copy={config.aug_copy}, but {os.path.join(parent_dir, augmentation)} has {len(written)} copies. "
+            f"aug_copy={config.aug_copy}, but {os.path.dirname(directories[0])} has {len(written)} copies. "
             f"Write more with `python -m image.preprocess --data_type={data_type} --{flag}={augmentation} "
-            f"--aug_copy={config.aug_copy}`, or train with a smaller --aug_copy."
+            f"--aug_copy={config.aug_copy}` and the same data flags, or train with a smaller --aug_copy."
         )
-    return [_read_set(config, directory, data_type, augmentation=augmentation) for directory in directories]
+    return [
+        _read_set(config, directory, data_type, augmentation=augmentation, ops=_expected_ops(config, augmentation))
+        for directory in directories
+    ]
+
+
+def _expected_ops(config, augmentation):
+    """What info.json has of the operations: nothing if they are all."""
+    return list(config.chosen_ops) if augmentation == "randaugment" and config.chosen_ops != OP_NAMES else None
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
@@ -89,7 +101,8 @@ def create_train_dataset(config, data, start_step=0):
             return record_format.parse(serialized, facts.image_size, {"augmented", *keys})
         parsed = record_format.parse(serialized, facts.image_size, {"original", *keys})
         seed = tf.random.experimental.stateless_fold_in(seed_of(step, view), 1)
-        augmented = randaugment_tf.AUGMENTATIONS[augmentation](parsed["original"][..., :3], seed)
+        options = {"ops": config.chosen_ops} if augmentation == "randaugment" else {}
+        augmented = randaugment_tf.AUGMENTATIONS[augmentation](parsed["original"][..., :3], seed, **options)
         return parsed | {"augmented": augmented}
 
     def create_batch(step, sup_records, unsup_records=None):

@@ -17,25 +17,26 @@ import numpy as np
 from absl import app, flags
 from tqdm import tqdm
 
-from augmentation.randaugment import AUGMENTATIONS
+from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, choose_ops
 from image import datasets, own_images, record_format
 from utils import records
 
 FLAGS = flags.FLAGS
 SHARD_SIZE = 4096
 BLOCK_PIXELS = SHARD_SIZE * 32 * 32  # that are in memory at once: a shard of CIFAR-10, less than one of larger images
-ORDER, AUGMENTATION = 1, 2  # begin the seeds of what is drawn, so that no two draws share a stream of numbers
+ORDER, AUGMENTATION, SUBSET = 1, 2, 3  # begin the seeds of what is drawn: no two draws share a stream of numbers
 
-# A set of records to write: rows `indices` of arrays[split], in that order. `augmentation` is "" for plain records.
-SetPlan = collections.namedtuple("SetPlan", "set_dir split indices labelled augmentation random_key settings")
+# A set of records to write: rows `indices` of arrays[split], in that order. `augmentation` is "" for plain records, and
+# `options` are its arguments.
+SetPlan = collections.namedtuple("SetPlan", "set_dir split indices labelled augmentation options random_key settings")
 # One shard of it: the unit of work, and of what a kill can lose.
-Job = collections.namedtuple("Job", "set_dir shard num_shards split indices labelled augmentation random_key")
+Job = collections.namedtuple("Job", "set_dir shard num_shards split indices labelled augmentation options random_key")
 
 
 # ---- what is to be written ------------------------------------------------------------------------------------------
 
 
-def plan_labelled(output_dir, facts, labels, draw, augmentation, num_copies, seed):
+def plan_labelled(output_dir, facts, labels, draw, augmentation, num_copies, seed, ops=OP_NAMES):
     """The labelled draw: training and development examples, and augmented copies of the training examples.
 
     Args:
@@ -55,8 +56,8 @@ def plan_labelled(output_dir, facts, labels, draw, augmentation, num_copies, see
     for part, indices in parts.items():
         # The chosen indices stand in info.json beside the records.
         settings = {"split": "train", **draw, "indices": indices.tolist()}
-        yield SetPlan(os.path.join(sup_dir, part), "train", indices, True, "", (), settings)
-    yield from _plan_copies(sup_dir, "train", train, True, augmentation, num_copies, seed, draw)
+        yield SetPlan(os.path.join(sup_dir, part), "train", indices, True, "", {}, (), settings)
+    yield from _plan_copies(sup_dir, "train", train, True, augmentation, num_copies, seed, ops, draw)
 
 
 def print_missing_classes(facts, labels):
@@ -68,30 +69,47 @@ def print_missing_classes(facts, labels):
 
 def plan_test(output_dir, num_examples):
     settings = {"split": "test", "num_planned": num_examples}
-    yield SetPlan(os.path.join(output_dir, "test"), "test", np.arange(num_examples), True, "", (), settings)
+    yield SetPlan(os.path.join(output_dir, "test"), "test", np.arange(num_examples), True, "", {}, (), settings)
 
 
-def plan_unlabelled(output_dir, num_examples, augmentation, num_copies, seed):
-    """Copies of all training images, the labelled ones included, as in the original release."""
-    unsup_dir, indices = os.path.join(output_dir, "unsup"), np.arange(num_examples)
-    yield from _plan_copies(unsup_dir, "unlabelled", indices, False, augmentation, num_copies, seed, {})
+def plan_unlabelled(output_dir, num_examples, augmentation, num_copies, seed, ops=OP_NAMES, unsup_size=0):
+    """Copies of all training images, the labelled ones included, as in the original release, or unsup_size of them."""
+    indices, subset = choose_unlabelled(num_examples, unsup_size)
+    unsup_dir = record_format.unsup_dir(output_dir, unsup_size)
+    yield from _plan_copies(unsup_dir, "unlabelled", indices, False, augmentation, num_copies, seed, ops, subset)
 
 
-def plan_originals(output_dir, num_examples):
-    """All training images once and as they are: what the trainer augments itself."""
-    settings = {"split": "unlabelled", "num_planned": num_examples}
-    set_dir = record_format.originals_dir(output_dir)
-    yield SetPlan(set_dir, "unlabelled", np.arange(num_examples), False, "", (), settings)
+def plan_originals(output_dir, num_examples, unsup_size=0):
+    """The same training images once and as they are: what the trainer augments itself."""
+    indices, subset = choose_unlabelled(num_examples, unsup_size)
+    settings = {"split": "unlabelled", **subset, "num_planned": len(indices)}
+    set_dir = record_format.originals_dir(output_dir, unsup_size)
+    yield SetPlan(set_dir, "unlabelled", indices, False, "", {}, (), settings)
 
 
-def _plan_copies(parent_dir, split, indices, labelled, augmentation, num_copies, seed, draw):
+def choose_unlabelled(num_examples, unsup_size):
+    """Which images are unlabelled examples, and what the settings say about it.
+
+    A part of them is drawn at random, always in the same way: a smaller part lies in a larger one.
+    """
+    if not unsup_size:
+        return np.arange(num_examples), {}
+    if unsup_size > num_examples:
+        raise ValueError(f"unsup_size={unsup_size} is out of range: use 1 to {num_examples}, or 0 for all images")
+    order = np.random.default_rng([SUBSET, 1]).permutation(num_examples)
+    return np.sort(order[:unsup_size]), {"unsup_size": unsup_size, "num_examples": num_examples}
+
+
+def _plan_copies(parent_dir, split, indices, labelled, augmentation, num_copies, seed, ops, draw):
+    options = {"ops": ops} if augmentation == "randaugment" and ops != OP_NAMES else {}
     for copy in range(num_copies):
         # A fresh order for every copy, so that copies read side by side do not show the same image at once.
         order = np.random.default_rng([ORDER, labelled, seed, copy]).permutation(indices)
         settings = {"split": split, **draw, "augmentation": augmentation, "copy": copy, "seed": seed}
-        settings["num_planned"] = len(indices)
-        set_dir = record_format.copy_dir(parent_dir, augmentation, copy)
-        yield SetPlan(set_dir, split, order, labelled, augmentation, (AUGMENTATION, labelled, seed, copy), settings)
+        settings |= {"num_planned": len(indices)} | {name: list(value) for name, value in options.items()}
+        set_dir = record_format.copy_dir(parent_dir, augmentation, copy, ops)
+        key = (AUGMENTATION, labelled, seed, copy)
+        yield SetPlan(set_dir, split, order, labelled, augmentation, options, key, settings)
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -104,8 +122,8 @@ def num_shards(plan):
 def split_into_jobs(plan):
     for shard in range(num_shards(plan)):
         indices = plan.indices[shard * SHARD_SIZE : (shard + 1) * SHARD_SIZE]
-        key = (*plan.random_key, shard)
-        yield Job(plan.set_dir, shard, num_shards(plan), plan.split, indices, plan.labelled, plan.augmentation, key)
+        augmentation = plan.augmentation, plan.options, (*plan.random_key, shard)
+        yield Job(plan.set_dir, shard, num_shards(plan), plan.split, indices, plan.labelled, *augmentation)
 
 
 def write_job(job, arrays):
@@ -123,7 +141,7 @@ def write_job(job, arrays):
             indices, augmented = job.indices[start : start + block_size], None
             originals = images[indices]
             if job.augmentation:
-                augmented = AUGMENTATIONS[job.augmentation](originals, rng)
+                augmented = AUGMENTATIONS[job.augmentation](originals, rng, **job.options)
             yield from record_format.encode(originals, indices, labels[indices] if job.labelled else None, augmented)
 
     records.write_shard(job.set_dir, job.shard, job.num_shards, examples)
@@ -237,6 +255,10 @@ def define_flags():
     flags.DEFINE_enum(
         "sup_aug", "crop_flip", sorted(AUGMENTATIONS), "Also write augmented copies of the labelled examples."
     )
+    flags.DEFINE_string("ops", "", "randaugment: draw from these operations only, separated by commas.")
+    flags.DEFINE_integer("num_ops", 0, "randaugment: draw from so many operations, chosen at random; 0 for all.")
+    flags.DEFINE_integer("ops_seed", 0, "Seed of the choice of --num_ops operations.", lower_bound=0)
+    flags.DEFINE_integer("unsup_size", 0, "Use only so many unlabelled examples; 0 for all.", lower_bound=0)
     flags.DEFINE_bool("use_extra", False, "SVHN: add its extra split to the unlabelled data.")
     flags.DEFINE_bool("allow_partial", False, "Take what there is when some of the official files are missing.")
     flags.DEFINE_integer("seed", 0, "Seed of the augmentation.", lower_bound=0)
@@ -260,17 +282,22 @@ def preprocess():
     facts, read_arrays, checksums = open_own(output_dir) if own else open_official()
     arrays = read_arrays()
     labels, num_test = arrays["train"][1], len(arrays["test"][1])
+    ops = choose_ops(FLAGS.ops, FLAGS.num_ops, FLAGS.ops_seed)
+    if ops != OP_NAMES and "randaugment" not in (FLAGS.aug, FLAGS.sup_aug):
+        raise ValueError(f"ops={','.join(ops)}, but aug={FLAGS.aug}: only randaugment has operations.")
     plans = []
     if FLAGS.data_type != "unsup":
         draw = {name: FLAGS[name].value for name in ("sup_size", "use_equal_split", "label_seed", "dev_size")}
         num_copies = FLAGS.aug_copy if FLAGS.sup_aug != "crop_flip" and FLAGS.aug_mode == "offline" else 0
-        plans += plan_labelled(output_dir, facts, labels, draw, FLAGS.sup_aug, num_copies, FLAGS.seed)
+        plans += plan_labelled(output_dir, facts, labels, draw, FLAGS.sup_aug, num_copies, FLAGS.seed, ops)
         print_missing_classes(facts, labels[plans[0].indices])
         plans += plan_test(output_dir, num_test) if num_test else []
+    num_unlabelled, unsup_size = len(arrays["unlabelled"][0]), FLAGS.unsup_size
     if FLAGS.data_type != "sup" and FLAGS.aug_mode == "online":
-        plans += plan_originals(output_dir, len(arrays["unlabelled"][0]))
+        plans += plan_originals(output_dir, num_unlabelled, unsup_size)
     elif FLAGS.data_type != "sup":
-        plans += plan_unlabelled(output_dir, len(arrays["unlabelled"][0]), FLAGS.aug, FLAGS.aug_copy, FLAGS.seed)
+        copies = FLAGS.aug, FLAGS.aug_copy, FLAGS.seed
+        plans += plan_unlabelled(output_dir, num_unlabelled, *copies, ops, unsup_size)
     if own:
         plans = [plan._replace(settings=plan.settings | {"data_sha256": checksums[plan.split]}) for plan in plans]
     record_format.write_facts(output_dir, facts)

@@ -6,7 +6,9 @@
       sup-size_4000/train, dev/        {"original", "label"}
       sup-size_4000/randaugment/copy-000/   {"original", "augmented", "alpha", "label"}
       unsup/randaugment/copy-000/      {"original", "augmented", "alpha"}
+      unsup/randaugment-5_ops-1a2b3c4d/copy-000/   the same, made with a part of the operations
       unsup/originals/                 {"original"}, for online augmentation
+      unsup-size_5000/…                like unsup/, with a part of the unlabelled images
 
 Images are bytes of size × size × 3; alpha is one bit per pixel, 0 where an augmentation left no picture. "index" is the
 image's position in the training (or test) data.
@@ -14,10 +16,12 @@ image's position in the training (or test) data.
 
 import dataclasses
 import os
+import zlib
 
 import numpy as np
 import tensorflow as tf
 
+from augmentation.randaugment import OP_NAMES
 from image.datasets import Facts
 from utils import records, run_dir
 
@@ -31,12 +35,20 @@ def sup_dir(data_dir, sup_size, use_equal_split, label_seed, dev_size):
     return os.path.join(data_dir, name)
 
 
-def copy_dir(parent_dir, augmentation, copy):
+def unsup_dir(data_dir, unsup_size=0):
+    """Folder of the unlabelled sets; 0 stands for all images."""
+    return os.path.join(data_dir, f"unsup-size_{unsup_size}" if unsup_size else "unsup")
+
+
+def copy_dir(parent_dir, augmentation, copy, ops=OP_NAMES):
+    """Folder of one copy. RandAugment with a part of its operations has its own."""
+    if augmentation == "randaugment" and ops != OP_NAMES:
+        augmentation += f"-{len(ops)}_ops-{zlib.crc32(','.join(ops).encode()):08x}"
     return os.path.join(parent_dir, augmentation, f"copy-{copy:03d}")
 
 
-def originals_dir(data_dir):
-    return os.path.join(data_dir, "unsup", "originals")
+def originals_dir(data_dir, unsup_size=0):
+    return os.path.join(unsup_dir(data_dir, unsup_size), "originals")
 
 
 def write_facts(data_dir, facts):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from augmentation import randaugment as randaugment_module
-from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, OPS, apply_op, draw_policies, randaugment
+from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, OPS, apply_op, choose_ops, draw_policies, randaugment
 from tests import pillow_reference
 
 SIGNED = ["ShearX", "TranslateX", "TranslateY", "ShearY", "Rotate"]
@@ -90,9 +90,51 @@ def test_a_batch_equals_pillow_image_by_image_under_the_same_policies(size):
 
 def test_four_ops_per_image_equal_pillow_too():
     images = create_photos(200)
-    policies = draw_policies(200, 32, 32, np.random.default_rng(4), num_ops=4)
-    result = randaugment(images, np.random.default_rng(4), num_ops=4)
+    policies = draw_policies(200, 32, 32, np.random.default_rng(4), ops_per_image=4)
+    result = randaugment(images, np.random.default_rng(4), ops_per_image=4)
     np.testing.assert_array_equal(result, pillow_reference.apply_policies(images, policies))
+
+
+def test_only_the_named_ops_are_drawn():
+    ops = ("Rotate", "Invert", "Brightness")
+    policies = draw_policies(9_000, 32, 32, np.random.default_rng(0), ops_per_image=3, ops=ops)
+    names, counts = np.unique(np.array(OP_NAMES)[policies.op_indices], return_counts=True)
+    assert sorted(names) == sorted(ops) and np.abs(counts / 9_000 - 1).max() < 0.05
+    assert set(np.array(OP_NAMES)[policies.op_indices[policies.negates]]) == {"Rotate"}
+
+
+def test_with_invert_alone_half_of_the_images_are_inverted():
+    images = create_photos(400)
+    result = randaugment(images, np.random.default_rng(5), ops_per_image=1, ops=("Invert",))
+    visible = result[..., 3:] == 255
+    kept, inverted = (((result[..., :3] == other) | ~visible).all(axis=(1, 2, 3)) for other in (images, 255 - images))
+    assert (kept ^ inverted).all() and abs(inverted.mean() - 0.5) < 0.1
+
+
+def test_ops_are_chosen_by_name_or_by_number():
+    assert choose_ops() == choose_ops(num_ops=15) == OP_NAMES
+    assert choose_ops("Rotate, Invert") == choose_ops("Invert,Rotate") == ("Invert", "Rotate")
+    for seed in (0, 1):
+        sets = [set(choose_ops(num_ops=number, ops_seed=seed)) for number in range(1, 16)]
+        assert [len(names) for names in sets] == list(range(1, 16))
+        assert all(smaller < larger for smaller, larger in zip(sets, sets[1:]))
+    assert len({choose_ops(num_ops=5, ops_seed=seed) for seed in range(20)}) > 15
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"ops": "Rotate,Blur"}, r"different names among Invert, .*; got ops='Rotate,Blur', unknown=\['Blur'\]"),
+        ({"ops": "Rotate,Rotate"}, "different names among .* got ops='Rotate,Rotate'"),
+        ({"ops": "Rotate,"}, r"unknown=\[''\]"),
+        ({"num_ops": 16}, "num_ops=16: expected 1 to 15, or 0 for all"),
+        ({"num_ops": -1}, "num_ops=-1: expected 1 to 15, or 0 for all"),
+        ({"ops": "Rotate", "num_ops": 1}, "give the operations or their number, not both"),
+    ],
+)
+def test_ops_that_cannot_be_chosen_are_explained(settings, message):
+    with pytest.raises(ValueError, match=message):
+        choose_ops(**settings)
 
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)

@@ -125,7 +125,7 @@ def test_whole_policies_equal_numpy(size, num_images, run):
 
 def test_whole_policies_equal_pillow():
     images = create_photos(200, 24, 40)
-    policies = randaugment.draw_policies(200, 24, 40, np.random.default_rng(4), num_ops=4)
+    policies = randaugment.draw_policies(200, 24, 40, np.random.default_rng(4), ops_per_image=4)
     np.testing.assert_array_equal(apply_policies(images, policies), pillow_reference.apply_policies(images, policies))
 
 
@@ -218,7 +218,7 @@ def test_centres_are_uniform_over_the_pixels_of_the_image():
 
 def test_only_the_named_ops_are_drawn():
     ops = ("Rotate", "Invert", "Brightness")
-    policies = draw_policies(9_000, 32, 32, [0, 0], num_ops=3, ops=ops)
+    policies = draw_policies(9_000, 32, 32, [0, 0], ops_per_image=3, ops=ops)
     names, counts = np.unique(np.array(OP_NAMES)[policies.op_indices], return_counts=True)
     assert sorted(names) == sorted(ops) and np.abs(counts / 9_000 - 1).max() < 0.05
     assert set(np.array(OP_NAMES)[policies.op_indices[policies.negates]]) == {"Rotate"}
@@ -226,7 +226,7 @@ def test_only_the_named_ops_are_drawn():
 
 def test_with_invert_alone_half_of_the_images_are_inverted():
     images = create_photos(400)
-    result = randaugment_tf.randaugment(images, [5, 5], num_ops=1, ops=("Invert",)).numpy()
+    result = randaugment_tf.randaugment(images, [5, 5], ops_per_image=1, ops=("Invert",)).numpy()
     visible = result[..., 3:] == 255
     kept, inverted = (((result[..., :3] == other) | ~visible).all(axis=(1, 2, 3)) for other in (images, 255 - images))
     assert (kept ^ inverted).all() and abs(inverted.mean() - 0.5) < 0.1
@@ -235,7 +235,7 @@ def test_with_invert_alone_half_of_the_images_are_inverted():
 @pytest.mark.parametrize("name", OPS)
 def test_a_batch_that_drew_one_op_only_leaves_the_other_groups_empty(name):
     images = create_photos(5)
-    policies = randaugment.draw_policies(5, 32, 32, np.random.default_rng(0), num_ops=1)
+    policies = randaugment.draw_policies(5, 32, 32, np.random.default_rng(0), ops_per_image=1)
     policies = policies._replace(op_indices=np.full((5, 1), OP_NAMES.index(name)), fires=np.full((5, 1), True))
     np.testing.assert_array_equal(apply_policies(images, policies), randaugment.apply_policies(images, policies))
 
@@ -249,7 +249,7 @@ def test_an_empty_batch_stays_empty(name, run):
 
 def test_without_ops_only_the_final_cutout_remains():
     images = create_photos(50)
-    result = randaugment_tf.randaugment(images, [0, 0], num_ops=0).numpy()
+    result = randaugment_tf.randaugment(images, [0, 0], ops_per_image=0).numpy()
     cut = result[..., 3] == 0
     assert (result[cut] == 0).all() and cut.any(axis=(1, 2)).all()
     np.testing.assert_array_equal(result[~cut][:, :3], images[~cut])
@@ -272,9 +272,9 @@ def test_crop_flip_adds_only_an_opaque_alpha_channel():
     np.testing.assert_array_equal(AUGMENTATIONS["crop_flip"](images, [0, 0]), image_ops.add_alpha(images))
 
 
-@pytest.mark.parametrize("ops", [("Rotate", "Blur"), ()])
-def test_unknown_or_no_ops_are_explained(ops):
-    with pytest.raises(ValueError, match="ops must be names among Invert, Cutout, .*, Brightness; got ops="):
+@pytest.mark.parametrize("ops", [("Rotate", "Blur"), (), ("Rotate", "Rotate")])
+def test_unknown_repeated_or_no_ops_are_explained(ops):
+    with pytest.raises(ValueError, match="ops must be different names among Invert, Cutout, .*, Brightness; got ops="):
         randaugment_tf.randaugment(create_photos(1), [0, 0], ops=ops)
 
 

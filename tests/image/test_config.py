@@ -2,6 +2,7 @@
 
 import pytest
 
+from augmentation.randaugment import choose_ops
 from image.config import Config
 
 CONTRADICTIONS = {
@@ -11,6 +12,10 @@ CONTRADICTIONS = {
     "uda_softmax_temp=0.0: expected more than 0, or -1 for no sharpening": {"uda_softmax_temp": 0.0},
     "uda_softmax_temp=-2.0: expected more than 0, or -1": {"uda_softmax_temp": -2.0},
     "unsup_ratio=-1: expected at least 0": {"unsup_ratio": -1},
+    "num_ops=16: expected 1 to 15, or 0 for all": {"num_ops": 16},
+    r"got ops='Rotate,Blur', unknown=\['Blur'\]": {"ops": "Rotate,Blur"},
+    "ops=Rotate, but aug=cutout: only randaugment has operations": {"ops": "Rotate", "aug": "cutout"},
+    "unsup_size=5: ImageNet is used with all": {"task_name": "imagenet", "unsup_size": 5, "aug_mode": "online"},
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
 }
 
@@ -23,3 +28,9 @@ def test_contradictions_are_explained(message):
 
 def test_sharpening_and_the_confidence_mask_can_be_switched_off():
     assert Config(uda_softmax_temp=-1.0, uda_confidence_thresh=-1.0).uda_softmax_temp == -1
+
+
+def test_the_operations_may_be_a_part():
+    assert Config(ops="Rotate,Invert").chosen_ops == ("Invert", "Rotate")
+    assert Config(num_ops=4, ops_seed=1).chosen_ops == choose_ops(num_ops=4, ops_seed=1) != Config(num_ops=4).chosen_ops
+    assert Config(aug="cutout", sup_aug="randaugment", num_ops=4).num_ops == 4

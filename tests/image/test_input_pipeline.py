@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from image import input_pipeline, preprocess
+from image import input_pipeline, preprocess, record_format
 from tests.image.small_data import plain_crop_flip, read_records, run_preprocess, tiny_config, write_cifar10
 
 NUM_TRAIN, NUM_LABELLED, NUM_COPIES = 50, 20, 2
@@ -96,6 +96,47 @@ def test_the_labelled_part_is_the_same_with_and_without_unlabelled_examples(smal
     with_unlabelled = create_batches(tiny_config(small_data[1], unsup_ratio=3), 6)
     without = create_batches(tiny_config(small_data[1], unsup_ratio=0), 6)
     assert_same_batches([{key: batch[key] for key in ("sup", "label")} for batch in with_unlabelled], without)
+
+
+# ---- parts of the data and of the operations ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("aug_mode", ["offline", "online"])
+def test_only_the_chosen_operations_and_images_are_seen(small_data, tmp_path, no_crop, aug_mode):
+    part = {"aug_mode": aug_mode, "ops": "Invert,Solarize", "unsup_size": 10}
+    config = tiny_config(tmp_path, unsup_ratio=4, **part)
+    with pytest.raises(ValueError, match=r"data_dir=.* holds no records"):
+        input_pipeline.open_data(config)
+    run_preprocess(small_data[1].parent / "raw", tmp_path, sup_size=NUM_LABELLED, aug_copy=2, **part)
+    batches = create_batches(config, 5)  # 80 unlabelled examples
+    original, augmented = (np.concatenate([batch[key] for batch in batches]) for key in ("original", "augmented"))
+    assert len(set(identities(original))) == 10
+    visible = augmented[..., 3:] > 0
+    original, augmented = original[..., :3], augmented[..., :3]
+    assert np.all(~visible | (augmented == original) | (augmented == 255 - original))
+    assert np.any(visible & (augmented != original))
+
+
+@pytest.mark.parametrize(
+    "settings, message",
+    [
+        ({"ops": "Rotate"}, r"randaugment-1_ops-[0-9a-f]{8} has 0 copies\. Write more with"),
+        ({"num_ops": 3}, r"randaugment-3_ops-[0-9a-f]{8} has 0 copies\."),
+        ({"unsup_size": 10}, r"unsup-size_10/randaugment has 0 copies\."),
+        ({"unsup_size": 10, "aug_mode": "online"}, r"unsup-size_10/originals holds no records\. Run"),
+    ],
+)
+def test_records_of_other_operations_or_images_are_not_taken(small_data, settings, message):
+    with pytest.raises(ValueError, match=message):
+        input_pipeline.open_data(tiny_config(small_data[1], **settings))
+
+
+def test_a_folder_with_copies_of_other_operations_is_refused(small_data, tmp_path):
+    shutil.copytree(small_data[1], tmp_path / "records")
+    folder = Path(record_format.copy_dir(tmp_path / "records/unsup", "randaugment", 0, ("Rotate",))).parent
+    shutil.copytree(tmp_path / "records/unsup/randaugment", folder)
+    with pytest.raises(ValueError, match=r"of other settings \(ops: found None, expected \['Rotate'\]\)"):
+        input_pipeline.open_data(tiny_config(tmp_path / "records", ops="Rotate"))
 
 
 # ---- passes ---------------------------------------------------------------------------------------------------------
@@ -286,7 +327,7 @@ def assert_refused(message, data_dir, **settings):
 
 def test_more_copies_than_there_are_is_refused(small_data):
     message = r"aug_copy=3, but .*unsup/randaugment has 2 copies\. Write more with `python -m image\.preprocess "
-    message += r"--data_type=unsup --aug=randaugment --aug_copy=3`, or train with a smaller --aug_copy\."
+    message += r"--data_type=unsup --aug=randaugment --aug_copy=3` and the same data flags, or train with"
     assert_refused(message, small_data[1], aug_copy=3)
 
 

@@ -3,16 +3,18 @@
 import json
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from augmentation.randaugment import randaugment
-from image import datasets, preprocess
+from augmentation.randaugment import choose_ops, randaugment
+from image import datasets, preprocess, record_format
 from tests.image.small_data import (
     files_below,
     preprocess_arguments,
@@ -134,6 +136,39 @@ def test_labelled_copies_keep_their_labels(raw, tmp_path):
         np.testing.assert_array_equal(parsed["label"], labels[parsed["index"]])
         np.testing.assert_array_equal(parsed["original"][..., :3], images[parsed["index"]])
         assert np.any(parsed["original"] != parsed["augmented"])
+
+
+def test_a_set_of_operations_has_its_own_folder_and_its_own_pictures(raw, tmp_path):
+    run_preprocess(raw[0], tmp_path, data_type="unsup", aug_copy=1)
+    run_preprocess(raw[0], tmp_path, data_type="unsup", aug_copy=1, ops="Invert,Solarize")
+    run_preprocess(raw[0], tmp_path, data_type="unsup", aug_copy=1, num_ops=2, ops_seed=1)
+    names = {path.name for path in (tmp_path / "unsup").iterdir()}
+    assert len(names) == 3 and all(re.fullmatch("randaugment(-2_ops-[0-9a-f]{8})?", name) for name in names)
+    by_ops = {tuple(info["settings"].get("ops", ())): info for info in map(read_info, finished_sets(tmp_path))}
+    assert set(by_ops) == {(), ("Invert", "Solarize"), choose_ops(num_ops=2, ops_seed=1)}
+    set_dir = record_format.copy_dir(f"{tmp_path}/unsup", "randaugment", 0, ("Invert", "Solarize"))
+    parsed = read_records(Path(set_dir), ["original", "augmented"])
+    visible = parsed["augmented"][..., 3:] > 0
+    original, augmented = parsed["original"][..., :3], parsed["augmented"][..., :3]
+    # Both leave a colour or turn it round.
+    assert np.all(~visible | (augmented == original) | (augmented == 255 - original))
+    assert np.any(visible & (augmented != original))
+
+
+def test_a_part_of_the_unlabelled_images_has_its_own_folder(raw, tmp_path):
+    indices = {}
+    for unsup_size in (0, 10, 25):
+        for aug_mode, folder in (("online", "originals"), ("offline", "randaugment/copy-000")):
+            settings = {"data_type": "unsup", "aug_copy": 1, "aug_mode": aug_mode}
+            run_preprocess(raw[0], tmp_path, unsup_size=unsup_size, **settings)
+            parent = f"unsup-size_{unsup_size}" if unsup_size else "unsup"
+            parsed = read_records(tmp_path / parent / folder)
+            np.testing.assert_array_equal(parsed["original"][..., :3], raw[1]["train"][0][parsed["index"]])
+            indices[unsup_size, aug_mode] = set(parsed["index"])
+            assert len(parsed["index"]) == len(indices[unsup_size, aug_mode]) == (unsup_size or 40)
+    for unsup_size in (10, 25):
+        assert indices[unsup_size, "online"] == indices[unsup_size, "offline"] != set(range(unsup_size))
+    assert indices[10, "online"] < indices[25, "online"]
 
 
 # ---- which examples are labelled ------------------------------------------------------------------------------------
@@ -305,6 +340,9 @@ def assert_ends_with_error(message, *arguments):
             "dev_size=5 is not divisible by num_classes=10: use 10, or turn use",
         ),
         ({"dev_size": 20}, "dev_size=20 is out of range for 20 labelled examples"),
+        ({"unsup_size": 41}, "unsup_size=41 is out of range: use 1 to 40, or 0 for all images"),
+        ({"ops": "Blur"}, r"ops must be different names among Invert, .*unknown=\['Blur'\]"),
+        ({"num_ops": 3, "aug": "cutout"}, "but aug=cutout: only randaugment has operations"),
         ({"use_extra": True}, "split='extra' does not exist for cifar10: use one of train, test"),
     ],
 )

@@ -95,6 +95,15 @@ def test_the_folder_of_a_draw_tells_how_it_was_drawn(draw, name):
 
 def test_the_folder_of_a_copy():
     assert record_format.copy_dir("data/unsup", "randaugment", 7) == "data/unsup/randaugment/copy-007"
+    assert record_format.copy_dir("data/unsup", "cutout", 7, ("Rotate",)) == "data/unsup/cutout/copy-007"
+    one_op = record_format.copy_dir("data/unsup", "randaugment", 7, ("Rotate",))
+    assert one_op == "data/unsup/randaugment-1_ops-3025573a/copy-007"
+    assert record_format.copy_dir("data/unsup", "randaugment", 7, ("Invert",)) != one_op
+
+
+def test_the_folders_of_the_unlabelled_images():
+    assert record_format.unsup_dir("data") == "data/unsup"
+    assert record_format.originals_dir("data", 5000) == "data/unsup-size_5000/originals"
 
 
 @pytest.mark.parametrize("task_name", DATASETS)
