@@ -6,7 +6,7 @@
 #   bash scripts/preprocess_imdb.sh [more flags of text.preprocess]
 #
 # The paper's augmentation is back-translation; with paraphrases at hand, laid out as
-# <dir>/unlabelled/sample_0.9/para/para_0.txt, add: --aug_ops=bt-0.9 --back_translation_dir=<dir>
+# <dir>/unsup_in/sample_0.9/para/para_0.txt, add: --aug_ops=bt-0.9 --back_translation_dir=<dir>
 # For run_imdb_tpu.sh add: --max_seq_length=512 --output_dir=data/imdb_512
 # Several machines: add --replicas=8 --worker_id=0 (to 7) on each.
 set -euo pipefail
