@@ -142,15 +142,18 @@ def create_eval_dataset(record_sets, image_size, batch_size):
 
     def create_batch(serialized):
         parsed = record_format.parse(serialized, image_size, ["original", "label"])
-        batch = {
-            "sup": parsed["original"],
-            "label": parsed["label"],
-            "weight": tf.ones_like(parsed["label"], tf.float32),
-        }
-        missing = batch_size - tf.shape(serialized)[0]
-        for key, value in batch.items():
-            padded = tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
-            batch[key] = tf.ensure_shape(padded, [batch_size, *value.shape[1:]])
-        return batch
+        weights = tf.ones_like(parsed["label"], tf.float32)
+        return pad_batch({"sup": parsed["original"], "label": parsed["label"], "weight": weights}, batch_size)
 
     return tf.data.TFRecordDataset(paths).batch(batch_size).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def pad_batch(batch, batch_size):
+    """Fills up a dict of tensors [n, …] with zeros to [batch_size, …]."""
+    missing = batch_size - tf.shape(batch["label"])[0]
+
+    def pad(values):
+        padded = tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
+        return tf.ensure_shape(padded, [batch_size, *values.shape[1:]])
+
+    return {key: pad(values) for key, values in batch.items()}

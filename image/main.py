@@ -47,7 +47,8 @@ def train():
     strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
     result = train_and_evaluate(config, FLAGS.model_dir, strategy, FLAGS.do_train, FLAGS.do_eval)
     if result:
-        print(f"{config.task_name}: accuracy {result['accuracy']:.4f}, error rate {result['error_rate']:.4f}")
+        top5 = f" (top-5 {result['top5_accuracy']:.4f})" if "top5_accuracy" in result else ""
+        print(f"{config.task_name}: accuracy {result['accuracy']:.4f}{top5}, error rate {result['error_rate']:.4f}")
 
 
 def predict():

@@ -5,7 +5,7 @@ import os
 
 import tensorflow as tf
 
-from image import input_pipeline
+from image import imagenet, input_pipeline
 from image.export import export
 from image.models import create_network
 from utils import distribution, run_dir, training
@@ -19,7 +19,8 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     Returns:
       The content of result.json, as a dict.
     """
-    data = input_pipeline.open_data(config)
+    pipeline = choose_pipeline(config)
+    data = pipeline.open_data(config)
     training.check_batch_sizes(config, strategy)
     run_dir.prepare(model_dir, config)
     tf.keras.utils.set_random_seed(config.seed)
@@ -30,7 +31,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     step = checkpoints.restore_last()
 
     def create_batches(first_step):
-        return distribution.distribute(strategy, lambda: input_pipeline.create_train_dataset(config, data, first_step))
+        return distribution.distribute(strategy, lambda: pipeline.create_train_dataset(config, data, first_step))
 
     evaluate_dev = functools.partial(evaluate, model, data.dev, config, data.facts, strategy) if data.dev else None
     evaluate_test = functools.partial(evaluate, model, data.test, config, data.facts, strategy) if data.test else None
@@ -42,8 +43,15 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     if not (do_eval and evaluate_test):
         return {}
     result = training.create_result(evaluate_test(), config, model_dir, step)
+    if config.task_name == "imagenet":  # its label_fraction says how many
+        result["sup_size"] = data.sup[0].num_examples
     run_dir.write_json(os.path.join(model_dir, "result.json"), result)
     return result
+
+
+def choose_pipeline(config):
+    """ImageNet is read as it is; other data as image.preprocess wrote them."""
+    return imagenet if config.task_name == "imagenet" else input_pipeline
 
 
 def create_model(config, facts):
@@ -72,7 +80,7 @@ def evaluate(model, record_sets, config, facts, strategy):
     return training.evaluate(
         model,
         strategy,
-        lambda: input_pipeline.create_eval_dataset(record_sets, facts.image_size, config.eval_batch_size),
+        lambda: choose_pipeline(config).create_eval_dataset(record_sets, facts.image_size, config.eval_batch_size),
         num_examples,
         config.eval_batch_size,
     )

@@ -26,27 +26,40 @@ def batches_from_memory(paths, num_records, batch_size, seed, start_step):
     all_records = tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
 
     def batch_of_step(step):
-        positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
-        passes = positions // num_records
-        seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
-        # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it. By
-        # default it makes 4 rounds, which for small seeds leave few records nearly as they lie on disk; 8 do not.
-        order = tf.raw_ops.RandomIndexShuffle(
-            index=positions % num_records, seed=seeds, max_index=num_records - 1, rounds=8
-        )
-        return tf.ensure_shape(tf.gather(all_records, order), [batch_size])
+        return tf.gather(all_records, order_of_step(step, num_records, batch_size, seed))
 
     return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer):
-    """Streams files through a shuffle buffer; to start in mid-pass, what came before is read and passed over."""
+def order_of_step(step, num_records, batch_size, seed):
+    """Which of `num_records` are in the batch of a step: int64 [batch_size]."""
+    positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+    passes = positions // num_records
+    seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
+    # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it. By
+    # default it makes 4 rounds, which for small seeds leave few records nearly as they lie on disk; 8 do not.
+    order = tf.raw_ops.RandomIndexShuffle(
+        index=positions % num_records, seed=seeds, max_index=num_records - 1, rounds=8
+    )
+    return tf.ensure_shape(order, [batch_size])
+
+
+def batches_from_files(
+    files, num_records, batch_size, seed, start_step, shuffle_buffer, read_file=tf.data.TFRecordDataset, num_readers=4
+):
+    """Streams files through a shuffle buffer; to start in mid-pass, what came before is read and passed over.
+
+    Args:
+      files: paths, or whatever else `read_file` turns into a dataset of records.
+      num_records: in all files together.
+      num_readers: how many files are open at once.
+    """
     first_pass, num_passed = divmod(start_step * batch_size, num_records)
 
     def one_pass(number):
-        order = tf.random.experimental.stateless_shuffle(paths, [seed, tf.cast(number, tf.int32)])
-        files = tf.data.Dataset.from_tensor_slices(order)
-        stream = files.interleave(tf.data.TFRecordDataset, cycle_length=4, block_length=16)
+        order = tf.random.experimental.stateless_shuffle(files, [seed, tf.cast(number, tf.int32)])
+        opened = tf.data.Dataset.from_tensor_slices(order)
+        stream = opened.interleave(read_file, cycle_length=num_readers, block_length=16)
         return _shuffle(stream, shuffle_buffer, seed, number).skip(
             tf.where(number == first_pass, tf.cast(num_passed, tf.int64), 0)
         )

@@ -119,6 +119,7 @@ class MetricsWriter:
 
 
 SHOWN = ("loss", "sup_loss", "unsup_loss", "sup_accuracy", "unsup_kept_ratio", "dev_accuracy", "test_accuracy")
+SHOWN += ("test_top5_accuracy",)
 SHOWN += ("mlm_accuracy", "nsp_accuracy", "dev_loss")  # of pre-training
 
 

@@ -49,7 +49,8 @@ def train(
             metrics |= {f"dev_{name}": values[name] for name in dev_metrics}
             checkpoints.save_if_best(step, values[dev_metrics[0]])
         if evaluate_test and config.eval_steps and step % config.eval_steps == 0:
-            metrics["test_accuracy"] = evaluate_test()["accuracy"]
+            values = evaluate_test()
+            metrics |= {f"test_{name}": values[name] for name in accuracies(values)}
         writer.write(step, metrics)
         if at_checkpoint:  # comes last: a run that is killed before it repeats all of the above
             checkpoints.save(step)
@@ -82,12 +83,17 @@ def evaluate(model, strategy, create_batches, num_examples, batch_size):
     return model.evaluate(batches, steps=-(-num_examples // batch_size), verbose=0, return_dict=True)
 
 
+def accuracies(metrics):
+    """Which of the values of an evaluation are accuracies: top-1 and, with more than five classes, top-5."""
+    return [name for name in ("accuracy", "top5_accuracy") if name in metrics]
+
+
 def create_result(metrics, config, model_dir, step):
     """The content of result.json."""
     speeds = [line["examples_per_second"] for line in run_dir.read_metrics(model_dir)]
     return {
         "task_name": config.task_name,
-        "accuracy": metrics["accuracy"],
+        **{name: metrics[name] for name in accuracies(metrics)},
         "error_rate": 1.0 - metrics["accuracy"],
         "loss": metrics["loss"],
         "sup_size": config.sup_size,

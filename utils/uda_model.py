@@ -89,6 +89,8 @@ class UDAModel(tf.keras.Model):
             "loss": tf.keras.metrics.Mean("loss"),
             "accuracy": tf.keras.metrics.SparseCategoricalAccuracy("accuracy"),
         }
+        if num_classes > 5:
+            self.test_metrics["top5_accuracy"] = tf.keras.metrics.SparseTopKCategoricalAccuracy(5, "top5_accuracy")
 
     @property
     def evaluation_network(self):
@@ -238,11 +240,13 @@ class UDAModel(tf.keras.Model):
                 average.assign_sub((1.0 - self.ema_decay) * (average - weight))
 
     def test_step(self, batch):
-        """Accuracy and cross-entropy on "sup" and "label"; a "weight" of 0 marks padding."""
+        """Accuracy (of more than five classes also top-5) and loss on "sup" and "label"; a "weight" of 0 is padding."""
         logits = self(batch["sup"], training=False)
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(batch["label"], tf.cast(logits, tf.float32))
         self.test_metrics["loss"].update_state(losses, batch.get("weight"))
-        self.test_metrics["accuracy"].update_state(batch["label"], logits, batch.get("weight"))
+        for name, metric in self.test_metrics.items():
+            if name != "loss":
+                metric.update_state(batch["label"], logits, batch.get("weight"))
         return {name: metric.result() for name, metric in self.test_metrics.items()}
 
 

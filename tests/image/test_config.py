@@ -5,6 +5,7 @@ import pytest
 from augmentation.randaugment import choose_ops
 from image.config import Config
 
+IMAGENET = {"task_name": "imagenet", "aug_mode": "online"}
 CONTRADICTIONS = {
     "dev_size=20 leaves nothing of sup_size=20": {"sup_size": 20, "dev_size": 20},
     "ema_decay=1.0: expected less than 1": {"ema_decay": 1.0},
@@ -17,6 +18,14 @@ CONTRADICTIONS = {
     "ops=Rotate, but aug=cutout: only randaugment has operations": {"ops": "Rotate", "aug": "cutout"},
     "unsup_size=5: ImageNet is used with all": {"task_name": "imagenet", "unsup_size": 5, "aug_mode": "online"},
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
+    "aug_mode=offline: ImageNet is augmented while training.*Use --aug_mode=online": {"task_name": "imagenet"},
+    "dev_size=5: ImageNet has no development split here": IMAGENET | {"dev_size": 5},
+    "label_fraction=0.0: expected more than 0, and at most 1": IMAGENET | {"label_fraction": 0.0},
+    "label_fraction=1.5: expected at most 1": IMAGENET | {"label_fraction": 1.5},
+    "image_size=64 is for task_name=imagenet only; task_name=svhn has": {"task_name": "svhn", "image_size": 64},
+    "label_fraction=0.5 is for task_name=imagenet only": {"label_fraction": 0.5},
+    "unlabeled_dir='more' is for task_name=imagenet only": {"unlabeled_dir": "more"},
+    "lr_schedule='linear': expected one of 'cosine', 'steps'": {"lr_schedule": "linear"},
 }
 
 

@@ -143,6 +143,7 @@ def test_the_result_has_all_that_a_table_needs(whole_run):
     assert set(result) == {
         "task_name",
         "accuracy",
+        "top5_accuracy",
         "error_rate",
         "loss",
         "sup_size",
@@ -181,7 +182,7 @@ def test_every_line_has_the_promised_metrics(whole_run, config):
     schedule = train.create_optimizer(config)._learning_rate
     for line in lines:
         extra = {"dev_accuracy"} if line["step"] % 4 == 0 else set()
-        extra |= {"test_accuracy"} if line["step"] % 8 == 0 else set()
+        extra |= {"test_accuracy", "test_top5_accuracy"} if line["step"] % 8 == 0 else set()
         assert set(line) == {"step", "examples_per_second", *METRIC_NAMES, *extra}
         assert all(np.isfinite(value) for value in line.values())
         parts = line["sup_loss"] + line["unsup_loss"] + line["entropy_loss"] + line["l2_loss"]
@@ -325,8 +326,9 @@ def test_a_process_killed_at_a_random_moment_ends_like_an_uninterrupted_run(conf
     assert 0 < max(checkpoint_steps(tmp_path)) < config.train_steps, f"killed after {num_lines} lines"
     capsys.readouterr()
     run_main(main, *arguments)
-    accuracy = whole_run.result["accuracy"]
-    assert capsys.readouterr().out == f"cifar10: accuracy {accuracy:.4f}, error rate {1 - accuracy:.4f}\n"
+    accuracy, top5 = whole_run.result["accuracy"], whole_run.result["top5_accuracy"]
+    expected = f"cifar10: accuracy {accuracy:.4f} (top-5 {top5:.4f}), error rate {1 - accuracy:.4f}\n"
+    assert capsys.readouterr().out == expected
     assert_equal_runs(tmp_path, whole_run.model_dir)
     assert without_timing(run_dir.read_json(str(tmp_path / "result.json"))) == without_timing(whole_run.result)
 
