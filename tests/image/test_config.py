@@ -1,5 +1,9 @@
 """Settings that contradict each other are refused when the configuration is made."""
 
+import dataclasses
+import re
+from pathlib import Path
+
 import pytest
 
 from augmentation.randaugment import choose_ops
@@ -43,3 +47,36 @@ def test_the_operations_may_be_a_part():
     assert Config(ops="Rotate,Invert").chosen_ops == ("Invert", "Rotate")
     assert Config(num_ops=4, ops_seed=1).chosen_ops == choose_ops(num_ops=4, ops_seed=1) != Config(num_ops=4).chosen_ops
     assert Config(aug="cutout", sup_aug="randaugment", num_ops=4).num_ops == 4
+
+
+# Appendix E: labelled and unlabelled examples per step, steps (14,000 are our choice), peak of the learning rate.
+RECIPES = {
+    "run_imagenet_10pct_tpu": (512, 15_360, 40_000, 0.3, {"unsup_coeff": 20, "uda_confidence_thresh": 0.5}),
+    "run_imagenet_full_tpu": (8_192, 16_384, 14_000, 1.6, {"unsup_coeff": 1, "image_size": 331}),
+    "run_cifar10_shake_shake_tpu": (128, 512, 300_000, 0.03, {"model_name": "shake_shake", "shake_shake_width": 96}),
+    "run_cifar10_pyramidnet_tpu": (64, 128, 700_000, 0.03, {"model_name": "pyramid_net", "sup_size": 4000}),
+}
+
+
+def read_config(script):
+    """The configuration that a script makes of its flags."""
+    text = (Path(__file__).parent.parent.parent / f"scripts/{script}.sh").read_text()
+    given = dict(re.findall(r"\s--(\w+)=([^\s\"]\S*)", text))
+    fields = [field for field in dataclasses.fields(Config) if field.name in given]
+    return Config(**{field.name: field.type(given[field.name]) for field in fields})
+
+
+@pytest.mark.parametrize("script", RECIPES)
+def test_scripts_of_the_large_networks_have_the_settings_of_the_paper(script):
+    sup_size, unsup_size, train_steps, learning_rate, others = RECIPES[script]
+    config = read_config(script)
+    assert config.train_batch_size == sup_size and config.train_batch_size * config.unsup_ratio == unsup_size
+    assert (config.train_steps, config.learning_rate) == (train_steps, learning_rate)
+    assert {name: getattr(config, name) for name in others} == others
+
+
+@pytest.mark.parametrize("script", [script for script in RECIPES if "imagenet" in script])
+def test_scripts_of_imagenet_warm_up_for_5_of_90_epochs_and_decay_in_steps(script):
+    config = read_config(script)
+    assert config.lr_schedule == "steps" and config.model_name == "resnet50"
+    assert config.warmup_steps == round(config.train_steps * 5 / 90)
