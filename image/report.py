@@ -53,10 +53,13 @@ def draw_pairs(axes, originals, augmented):
 
 
 def write_picture(path, runs, data_dir, augmentation):
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.5), width_ratios=[1, 1, 1])
+    """Draws the curves and, if `data_dir` is given, images of its copies."""
+    num_panels = 3 if data_dir else 2
+    figure, axes = plt.subplots(1, num_panels, figsize=(5 * num_panels, 4.5))
     report.draw_curves(axes[0], runs, "loss", "training loss")
     report.draw_curves(axes[1], runs, "test_accuracy", "test accuracy")
-    draw_pairs(axes[2], *read_pairs(data_dir, augmentation, GRID_ROWS, GRID_COPIES))
+    if data_dir:
+        draw_pairs(axes[2], *read_pairs(data_dir, augmentation, GRID_ROWS, GRID_COPIES))
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     plt.close(figure)
@@ -64,7 +67,7 @@ def write_picture(path, runs, data_dir, augmentation):
 
 def define_flags():
     flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
-    flags.DEFINE_string("data_dir", None, "Records of the runs, for the augmented images.", required=True)
+    flags.DEFINE_string("data_dir", "", "Records with augmented copies, to show some; '' draws the curves alone.")
     flags.DEFINE_string("aug", "randaugment", "Augmentation to show.")
     flags.DEFINE_string("output", "report.png", "Picture to write; the table goes beside it, as .md and .csv.")
 
@@ -78,7 +81,7 @@ def main(_):
         write_picture(FLAGS.output, runs, FLAGS.data_dir, FLAGS.aug)
     except ValueError as error:
         raise SystemExit(f"error: {error}") from error
-    print(f"curves and augmented images: {FLAGS.output}")
+    print(f"{'curves and augmented images' if FLAGS.data_dir else 'curves'}: {FLAGS.output}")
 
 
 if __name__ == "__main__":

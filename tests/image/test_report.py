@@ -32,6 +32,9 @@ def test_picture_is_written(data_dir, tmp_path):
     lines = [{"step": step, "loss": 1 / step, "test_accuracy": step / 4} for step in (1, 2, 3)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
     report.write_picture(tmp_path / "report.png", {"UDA": [str(tmp_path)]}, data_dir[0], "randaugment")
+    report.write_picture(tmp_path / "curves.png", {"UDA": [str(tmp_path)]}, "", "randaugment")
+    with Image.open(tmp_path / "curves.png") as picture:
+        assert picture.size == (1000, 450)
     with Image.open(tmp_path / "report.png") as picture:
         assert picture.size == (1500, 450)
         assert len(np.unique(np.asarray(picture.convert("RGB")).reshape(-1, 3), axis=0)) > 1000

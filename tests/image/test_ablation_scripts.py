@@ -1,0 +1,64 @@
+"""An ablation script from raw files to its table, at a tiny scale."""
+
+import csv
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.image.small_data import TINY_RUN, write_cifar10
+
+ROOT = Path(__file__).parent.parent.parent
+
+
+@pytest.fixture
+def root(tmp_path):
+    """A copy of the project whose .venv is the Python of these tests."""
+    for name in ("image", "augmentation", "utils"):
+        (tmp_path / name).symlink_to(ROOT / name)
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    for name in ("requirements.lock", ".venv/installed.lock"):
+        shutil.copy(ROOT / "requirements.lock", tmp_path / name)
+    return tmp_path
+
+
+def write_finished_run(model_dir, error_rate):
+    model_dir.mkdir(parents=True)
+    (model_dir / "result.json").write_text(json.dumps({"error_rate": error_rate}))
+    (model_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, "loss": 2.0, "test_accuracy": 0.5}) + "\n")
+
+
+def test_an_ablation_trains_what_is_missing_and_writes_its_table(root):
+    write_cifar10(root / "data/raw/cifar10")
+    runs = root / "runs/ablation_unlabeled_size"
+    write_finished_run(runs / "10_unlabelled_0", error_rate=0.5)
+    flags = TINY_RUN | {"train_steps": 2, "eval_steps": 1, "aug": "crop_flip", "strategy": "one_device"}
+    command = [
+        "bash",
+        "scripts/run_ablation_unlabeled_size.sh",
+        *(f"--{name}={value}" for name, value in flags.items()),
+    ]
+    settings = {"SEEDS": "0 1", "SIZES": "10", "SUP_SIZE": "20", "PREPROCESS_FLAGS": "--allow_partial --workers=1"}
+    process = subprocess.run(command, cwd=root, env=os.environ | settings, capture_output=True, text=True)
+    assert process.returncode == 0, process.stderr
+    assert "runs/ablation_unlabeled_size/10_unlabelled_0 is finished" in process.stdout
+    assert {path.name for path in (runs / "10_unlabelled_0").iterdir()} == {"result.json", "metrics.jsonl"}
+    config = json.loads((runs / "10_unlabelled_1/config.json").read_text())
+    assert (config["unsup_size"], config["seed"], config["sup_size"], config["aug_mode"]) == (10, 1, 20, "online")
+    error_rate = json.loads((runs / "10_unlabelled_1/result.json").read_text())["error_rate"]
+    with open(runs / "report.csv", newline="") as file:
+        (row,) = csv.DictReader(file)
+    assert (row["name"], row["runs"]) == ("10 unlabelled", "2")
+    assert float(row["error_rate"]) == pytest.approx((0.5 + error_rate) / 2)
+    assert float(row["deviation"]) == pytest.approx(abs(error_rate - 0.5) / 2**0.5)
+    table = (runs / "report.md").read_text()
+    assert table in process.stdout and table.splitlines()[2].startswith("| 10 unlabelled | ") and " ± " in table
+    assert (runs / "report.png").exists()
