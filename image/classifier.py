@@ -1,8 +1,10 @@
-"""UDA on the user's own arrays, through the same records and the same trainer as image.main.
+"""UDA on the user's own images, through the same records and the same trainer as image.main.
 
 classifier = ImageClassifier("runs/mine", train_steps=20_000)
 classifier.fit(images, labels, unlabeled_images)     # uint8 arrays [number, size, size, 3]
 classifier.predict(new_images)
+classifier.fit_folder("photos/train", "photos/more")     # instead of fit: a folder for each class; any images
+names, new_images = classifier.read_images("photos/new")
 classifier.export("exported"); ImageClassifier.load("exported")
 """
 
@@ -14,7 +16,7 @@ import tempfile
 
 import numpy as np
 
-from image import export, preprocess, record_format
+from image import export, own_images, preprocess, record_format
 from image.config import Config
 from image.datasets import Facts, channel_statistics
 from image.train import train_and_evaluate
@@ -65,19 +67,41 @@ class ImageClassifier:
             export.check_images(unlabeled_images, images.shape[1])
             all_images = np.concatenate([images, unlabeled_images])
         facts = describe(all_images, classes, self.flip)
-        data_dir = os.path.join(self.model_dir, "records")
+        return self._fit(facts, {"train": (images, label_ids), "unlabelled": (all_images, None)}, settings)
+
+    def fit_folder(self, train_dir, unlabeled_dir="", image_size=0):
+        """Like fit, on image files; image.own_images tells how they are read, and which images are left out.
+
+        Args:
+          train_dir: labelled images, those of each class in a folder of its name.
+          unlabeled_dir: more images, anywhere below; "" trains on the labelled images alone.
+          image_size: side of the images in pixels; 0 finds it from the data.
+        """
+        splits = own_images.open_folders(train_dir, unlabeled_dir)
+        facts, read_arrays, _ = own_images.prepare("folder", splits, self._data_dir, image_size, self.flip)
+        return self._fit(facts, read_arrays(), self.settings | ({} if unlabeled_dir else {"unsup_ratio": 0}))
+
+    def _fit(self, facts, arrays, settings):
         config = Config(
             task_name=facts.name,
-            data_dir=data_dir,
-            sup_size=len(images),
+            data_dir=self._data_dir,
+            sup_size=len(arrays["train"][0]),
             label_seed=settings.get("seed", 0),  # puts the labelled images in random order, for the dev split
             **settings,
         )
-        write_records(config, facts, {"train": (images, label_ids), "unlabelled": (all_images, None)})
+        write_records(config, facts, arrays)
         strategy = distribution.create_strategy(self.strategy)
         train_and_evaluate(config, self.model_dir, strategy, do_eval=False)
         self._exported = export.load(os.path.join(self.model_dir, "export"))
         return self
+
+    @property
+    def _data_dir(self):
+        return os.path.join(self.model_dir, "records")
+
+    def read_images(self, path):
+        """Names and images of an image file or of all below a folder, in the form in which `predict` takes them."""
+        return export.read_images(path, self._trained().facts.image_size)
 
     def predict_proba(self, images):
         """Probabilities, float32 [number, classes], in the order of `classes`."""

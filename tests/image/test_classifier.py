@@ -1,10 +1,12 @@
 """ImageClassifier on arrays: from fit to an exported model that a new process loads."""
 
+import itertools
 import subprocess
 import sys
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from image.classifier import ImageClassifier, describe
 
@@ -79,11 +81,24 @@ def test_integer_labels_stay_integers(tmp_path):
     assert not (tmp_path / "records" / "unsup").exists()  # without unlabelled images it is a supervised training
 
 
-def test_online_augmentation_learns_as_well(tmp_path):
-    images, labels = stripes(16)
-    classifier = ImageClassifier(str(tmp_path), aug_mode="online", **TINY).fit(images, labels, stripes(120, seed=1)[0])
-    assert classifier.evaluate(*stripes(40, seed=2))["accuracy"] > 0.9
-    assert [path.name for path in (tmp_path / "records" / "unsup").iterdir()] == ["originals"]
+def save_images(folder, images, labels):
+    for number, (image, label) in enumerate(zip(images, labels)):
+        path = folder / label / f"{number:03d}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(image).save(path)
+
+
+def test_folders_with_online_augmentation_learn_as_well(tmp_path):
+    save_images(tmp_path / "train", *stripes(16))
+    save_images(tmp_path / "more", stripes(120, seed=1)[0], itertools.repeat("unlabelled"))
+    save_images(tmp_path / "new", stripes(40, seed=2)[0], itertools.repeat(""))
+    classifier = ImageClassifier(str(tmp_path / "run"), aug_mode="online", unsup_size=100, num_ops=10, **TINY)
+    classifier.fit_folder(str(tmp_path / "train"), str(tmp_path / "more"))
+    names, images = classifier.read_images(str(tmp_path / "new"))
+    assert [name[-7:] for name in names] == [f"{number:03d}.png" for number in range(40)]
+    assert classifier.classes.tolist() == ["columns", "rows"]
+    assert classifier.evaluate(images, stripes(40, seed=2)[1])["accuracy"] > 0.9
+    assert [path.name for path in (tmp_path / "run/records/unsup-size_100").iterdir()] == ["originals"]
 
 
 def test_other_data_in_the_same_model_dir_are_refused(tmp_path):
