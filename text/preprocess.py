@@ -7,6 +7,8 @@
         --init_checkpoint=data/bert_base --sup_size=100
 
 The records depend on the flags alone, not on the number of workers. A stopped run is taken up by the same command.
+
+    python -m text.preprocess --task_name=imdb --export_texts=texts.txt      # what back_translate/run.sh paraphrases
 """
 
 import collections
@@ -15,6 +17,7 @@ import functools
 import hashlib
 import itertools
 import os
+import re
 import zlib
 
 import numpy as np
@@ -31,6 +34,7 @@ FLAGS = flags.FLAGS
 SHARD_SIZE = 4096
 SETS_PER_JOB = 8  # sets that share the tokenisation of their originals, and one process
 AUGMENTATION = 1  # begins the seeds of what is drawn
+LINE_BREAKS = re.compile(r"[\r\n]+")
 SUB_SET = "unsup_in"  # the original release's name of the unlabelled texts in back_translation_dir
 
 # Which texts of a split go into a set: those at `indices`, or all if that is None. The checksum is of their content.
@@ -155,6 +159,24 @@ def sha256_of_file(path):
         while block := file.read(1 << 20):
             digest.update(block)
     return digest.hexdigest()
+
+
+def export_texts(source, path):
+    """Writes the unlabelled texts, one per line, in the order in which plan_unlabelled expects their paraphrases.
+
+    Where there are titles, each text is followed by its title. Line breaks in a text become spaces.
+    """
+    num_texts, part = source.num_examples("unlabelled"), f"{path}.part"
+    try:
+        file = open(part, "w", encoding="utf-8", errors="replace", newline="\n")
+    except OSError as error:
+        raise ValueError(f"export_texts={path} cannot be written ({error}): choose another file.") from error
+    with file:
+        for example in source.read("unlabelled"):
+            for text in (example.text, example.title)[: 1 + source.facts.has_title]:
+                file.write(LINE_BREAKS.sub(" ", text) + "\n")
+    os.replace(part, path)
+    print(f"{num_texts:,} texts of {source.facts.name} are in {path}, {1 + source.facts.has_title} lines each")
 
 
 # ---- from texts to words to pieces ----------------------------------------------------------------------------------
@@ -597,6 +619,7 @@ def define_flags():
     )
     flags.DEFINE_integer("aug_copy", 1, "Number of copies of each; more can be added later.", lower_bound=1)
     flags.DEFINE_string("back_translation_dir", "", "For bt-T: folder with the paraphrases.")
+    flags.DEFINE_string("export_texts", "", "Only write the unlabelled texts to this file, for back_translate/run.sh.")
     flags.DEFINE_string("train_file", "", "csv: labelled texts, .csv, .tsv or .jsonl, also with .gz.")
     flags.DEFINE_string("test_file", "", "csv: texts to test on.")
     flags.DEFINE_string("unlabeled_file", "", "Unlabelled texts; default the texts of the training set.")
@@ -618,7 +641,7 @@ def main(_):
 
 
 def preprocess():
-    if not (FLAGS.vocab_file or FLAGS.init_checkpoint):
+    if not (FLAGS.vocab_file or FLAGS.init_checkpoint or FLAGS.export_texts):
         raise ValueError("vocab_file='': give --vocab_file, or --init_checkpoint with a vocab.txt beside it.")
     file_flags = ("train_file", "test_file", "unlabeled_file", "text_column", "title_column", "label_column")
     source = datasets.open_source(
@@ -627,6 +650,9 @@ def preprocess():
         allow_partial=FLAGS.allow_partial,
         **flag_values(file_flags),
     )
+    if FLAGS.export_texts:
+        export_texts(source, FLAGS.export_texts)
+        return
     draw = flag_values(("sup_size", "label_seed", "dev_size", "sup_ids_file"))
     write_records(
         source,

@@ -360,6 +360,28 @@ def test_paraphrases_of_fitting_length_are_taken_text_by_text(tmp_path, small_sh
     assert not (tmp_path / "out/data_stats").exists()
 
 
+@pytest.mark.parametrize("has_title", [False, True])
+def test_texts_are_exported_in_the_order_in_which_their_paraphrases_are_read(tmp_path, has_title):
+    lines = write_raw(tmp_path / "raw", has_title)["unlabeled"]
+    lines[1]["text"] = "Line breaks\r\nand\x85other\u2028ends\n\nof lines"
+    (tmp_path / "raw/unlabeled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    titles = {"title_column": "title"} if has_title else {}
+    texts = tmp_path / "bt/unsup_in/sample_0.8/para/para_0.txt"
+    texts.parent.mkdir(parents=True)
+    run(tmp_path / "raw", tmp_path / "out", export_texts=texts, vocab_file="", **titles)
+    assert not (tmp_path / "out").exists()
+    exported = texts.read_text(encoding="utf-8").split("\n")
+    names = ("text", "title")[: 1 + has_title]
+    expected = [line[name].strip() for line in lines for name in names]
+    expected[1 + has_title] = "Line breaks and\x85other\u2028ends of lines"
+    assert exported == [*expected, ""]
+    run(tmp_path / "raw", tmp_path / "out", aug_ops="bt-0.8", back_translation_dir=tmp_path / "bt", **titles)
+    parsed = read_records(tmp_path / "out/unsup/bt-0.8/copy-000", ["original", "augmented"])
+    assert parsed["augmented"] == parsed["original"]
+    with pytest.raises(SystemExit, match="export_texts=.*cannot be written"):
+        run(tmp_path / "raw", tmp_path / "out", export_texts=tmp_path / "no/texts.txt")
+
+
 def test_other_paraphrases_are_not_mixed_with_those_written(raw, tmp_path):
     folder = tmp_path / "bt/unsup_in/sample_0.9/para"
     folder.mkdir(parents=True)
