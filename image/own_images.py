@@ -203,15 +203,24 @@ def prepare(name, splits, output_dir, image_size=0, flip=False):
     decoded_dir = os.path.join(output_dir, "decoded")
     info_path = os.path.join(decoded_dir, "info.json")
     identity = identify(splits, image_size, flip)
-    if not os.path.exists(info_path) or run_dir.read_json(info_path)["identity"] != identity:
+    if not is_decoded(output_dir, identity):
         image_size = image_size or choose_image_size(splits)
         records.try_to_write(output_dir, lambda: os.makedirs(decoded_dir, exist_ok=True))
+        if os.path.exists(info_path):
+            os.remove(info_path)  # it would describe what is overwritten now
         info = decode(name, splits, output_dir, image_size, flip)
         run_dir.write_json(info_path, info | {"identity": identity})
     info = run_dir.read_json(info_path)
     report_skipped(info["num_skipped"], splits, output_dir)
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in info["facts"].items()}
     return Prepared(Facts(**facts), DecodedImages(decoded_dir), info["checksums"])
+
+
+def is_decoded(output_dir, identity):
+    paths = [os.path.join(output_dir, "decoded", name) for name in ("images.bin", "labels.npy", "info.json")]
+    if not all(map(os.path.exists, [skipped_path(output_dir), *paths])):
+        return False
+    return run_dir.read_json(paths[-1])["identity"] == identity
 
 
 def check_classes(splits):
@@ -250,48 +259,59 @@ def choose_image_size(splits):
 def decode(name, splits, output_dir, image_size, flip):
     """Writes images.bin, labels.npy and unreadable_images.txt. Returns what info.json is to hold."""
     decoded_dir = os.path.join(output_dir, "decoded")
-    numbers = {class_name: number for number, class_name in enumerate(splits["train"].class_names)}
-    counts, labels, skipped, checksums = {}, [], [], {}
     temporary = os.path.join(decoded_dir, f"images.bin.tmp-{os.getpid()}")
-
-    def write(file):
-        digest = hashlib.sha256()
-        for split in SPLITS:
-            first = len(labels)
-            if split == "test":
-                digest = hashlib.sha256()
-            for image, image_name, label in _read_split(splits.get(split), split, image_size):
-                if isinstance(image, ValueError):
-                    skipped.append(f"{image_name}\t{image}")
-                    continue
-                content = image.tobytes()
-                file.write(content)
-                digest.update(content)
-                labels.append(-1 if label is None else numbers[label])
-            counts[split] = len(labels) - first
-            # Unlabelled are the training images, too: their checksum goes on from that of the training images.
-            checksums[split] = hashlib.sha256(digest.digest() + np.array(labels[first:]).tobytes()).hexdigest()
+    written = Written({}, [], [], {})
 
     def write_files():
         with open(temporary, "wb") as file:
-            write(file)
+            write_images(file, splits, image_size, written)
         os.replace(temporary, os.path.join(decoded_dir, "images.bin"))
-        np.save(os.path.join(decoded_dir, "labels.npy"), np.array(labels, np.int64))
+        np.save(os.path.join(decoded_dir, "labels.npy"), np.array(written.labels, np.int64))
         with open(skipped_path(output_dir), "w", errors="surrogateescape") as file:
-            file.writelines(f"{line}\n" for line in skipped)
+            file.writelines(f"{line}\n" for line in written.skipped)
 
     try:
         records.try_to_write(output_dir, write_files)
     finally:
         if os.path.exists(temporary):
             os.remove(temporary)
-    check_counts(splits, counts, labels, output_dir)
-    images = _map_images(decoded_dir, len(labels), image_size)
+    check_counts(splits, written.counts, written.labels, output_dir)
+    images = _map_images(decoded_dir, len(written.labels), image_size)
+    facts = describe(name, images, splits["train"].class_names, written.counts, flip)
+    return {"facts": dataclasses.asdict(facts), "checksums": written.checksums, "num_skipped": len(written.skipped)}
+
+
+# What was written so far: numbers of images and checksums by split, the class of each image or -1, and what was not.
+Written = collections.namedtuple("Written", "counts labels skipped checksums")
+
+
+def write_images(file, splits, image_size, written):
+    """Writes the pixels of all splits one after the other, and adds to `written`."""
+    numbers = {class_name: number for number, class_name in enumerate(splits["train"].class_names)}
+    labels, digest = written.labels, hashlib.sha256()
+    for split in SPLITS:
+        first = len(labels)
+        # Unlabelled are the training images, too: their checksum goes on from that of the training images.
+        digest = hashlib.sha256() if split == "test" else digest
+        for image, image_name, label in _read_split(splits.get(split), split, image_size):
+            if isinstance(image, ValueError):
+                written.skipped.append(f"{image_name}\t{image}")
+                continue
+            content = image.tobytes()
+            file.write(content)
+            digest.update(content)
+            labels.append(-1 if label is None else numbers[label])
+        written.counts[split] = len(labels) - first
+        written.checksums[split] = hashlib.sha256(digest.digest() + bytes(str(labels[first:]), "ascii")).hexdigest()
+
+
+def describe(name, images, class_names, counts, flip):
+    """The facts; mean and deviation are those of all images but the test images."""
     mean, std = channel_statistics(images[: counts["train"] + counts["unlabelled"]])
-    facts = Facts(
+    return Facts(
         name=name,
-        image_size=image_size,
-        class_names=splits["train"].class_names,
+        image_size=images.shape[1],
+        class_names=class_names,
         mean=mean,
         std=std,
         flip=flip,
@@ -300,7 +320,6 @@ def decode(name, splits, output_dir, image_size, flip):
         extra_size=counts["unlabelled"],
         label_order="numpy_seed_0",  # files are in the order of their classes
     )
-    return {"facts": dataclasses.asdict(facts), "checksums": checksums, "num_skipped": len(skipped)}
 
 
 def _read_split(source, split, image_size):
@@ -340,7 +359,7 @@ def report_skipped(num_skipped, splits, output_dir):
     print(f"{num_skipped} images cannot be read and are left out; all are listed in {path}:")
     with open(path, errors="surrogateescape") as file:
         for line in itertools.islice(file, NUM_SHOWN):
-            print("  " + line.rstrip("\n").split("\t")[1])
+            print("  " + line.rstrip("\n").split("\t")[-1])
 
 
 def _map_images(decoded_dir, num_images, image_size):

@@ -15,6 +15,8 @@
 # images) is their side in pixels; FLIP=true if mirrored images belong to the same class. DATA_DIR (data/folder) and
 # MODEL_DIR (runs/folder) are written.
 # Hardware: one GPU. Few images of 32 pixels train on two CPU cores with the network of scripts/quickstart.sh.
+# Error rate, measured with scikit-learn's digits as PNG files, 20 of them labelled, and that network: 5.4 %, and 21.4 %
+# on the labelled images alone (--unsup_ratio=0); one run each.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh

@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import pickle
+import shutil
 
 import numpy as np
 import pytest
@@ -107,6 +108,19 @@ def test_images_are_decoded_once_and_again_when_they_change(photos, tmp_path, mo
     Image.fromarray(colored_images(1)[0]).save(photos[0] / "more/00.png", compress_level=0)
     message = r"holds records of other settings|holds records of another data set"
     assert_refused(message, *folder_arguments(photos[0], tmp_path / "data"))
+
+
+def test_a_failed_attempt_with_other_images_leaves_nothing_behind_that_is_taken_for_these(photos, tmp_path):
+    splits = own_images.open_folders(str(photos[0] / "train"))
+    own_images.prepare("folder", splits, str(tmp_path / "data"))
+    shutil.move(photos[0] / "train/cat", tmp_path / "away")
+    (photos[0] / "train/cat").mkdir()
+    with pytest.raises(ValueError, match="the class 'cat' has no image"):
+        own_images.prepare("folder", own_images.open_folders(str(photos[0] / "train")), str(tmp_path / "data"))
+    (photos[0] / "train/cat").rmdir()
+    shutil.move(tmp_path / "away", photos[0] / "train/cat")
+    prepared = own_images.prepare("folder", splits, str(tmp_path / "data"))
+    np.testing.assert_array_equal(prepared.read_arrays()["train"][0], photos[1][:8])
 
 
 def test_other_processes_read_the_decoded_images_from_disk(photos, tmp_path):
