@@ -13,8 +13,10 @@ from utils.settings import setting
 @dataclasses.dataclass(frozen=True)
 class Config:
     # Data, as image.preprocess wrote it
-    task_name: str = setting("cifar10", "Data set, as in image.preprocess.")
-    data_dir: str = setting("data/cifar10", "Folder with the records of image.preprocess.", resumable=True)
+    task_name: str = setting("cifar10", "Data set, as in image.preprocess, or imagenet.")
+    data_dir: str = setting(
+        "data/cifar10", "Folder with the records of image.preprocess, or ImageNet's files.", resumable=True
+    )
     sup_size: int = setting(4000, "Number of labelled examples.", minimum=1)
     use_equal_split: bool = setting(False, "Labelled examples were drawn in equal numbers from each class.")
     label_seed: int = setting(-1, "Seed of the draw of labelled examples; -1 is the original release's.", minimum=-1)

@@ -9,7 +9,8 @@ Two layouts are known. The labels of both are the same, because classes are numb
               image/encoded, image/class/label from 1 on, and image/class/synset if it is there
     folders   train/n01440764/*.JPEG …, val/n01440764/*.JPEG …
 
-Unlabelled images lie in shards of any name, such as more-00000-of-00010, or anywhere below the folder.
+Unlabelled images lie in shards of any name, such as more-00000-of-00010, or anywhere below the folder. Image files end
+in .jpeg, .jpg or .png, in small or capital letters; what else is there is not looked at.
 
 The result is index.json in data_dir. An image that cannot be decoded is left out of training and evaluation: it is
 named here, with the reason, and under "skipped" in index.json. All else that is wrong with the files is an error.
@@ -201,6 +202,12 @@ def _class_of(name):
 
 def find_class_folders(data_dir, files):
     """Returns the sorted names of the classes, which must be at least two and have images."""
+    in_no_folder = [name for names in files.values() for name in names if name.count(os.sep) < 2]
+    if in_no_folder:
+        raise ValueError(
+            f"data_dir={data_dir}: {len(in_no_folder)} images, such as {in_no_folder[0]}, lie in no folder of a class. "
+            "Sort them into such folders, as train/n01440764 and val/n01440764."
+        )
     class_names = sorted({_class_of(name) for name in files["train"]})
     folders = {os.path.basename(path.rstrip("/")) for path in tf.io.gfile.glob(os.path.join(data_dir, "train", "*"))}
     without = sorted(folders - set(class_names))

@@ -166,6 +166,12 @@ def empty_class(root):
     (root / "folders/train/n00000099").mkdir()
 
 
+def flat_validation(root):
+    """As the official archive of the validation images is."""
+    for path in list((root / "folders/val").rglob("*.JPEG")):
+        path.rename(root / "folders/val" / path.name)
+
+
 def only_one_class(root):
     for synset in SYNSETS[1:]:
         shutil.rmtree(root / "folders/train" / synset)
@@ -177,6 +183,7 @@ DAMAGES = {
         root / "shards/train-00002-of-00005"
     ).unlink(),
     "holds no ImageNet: expected shards .* or class folders": lambda root: shutil.rmtree(root / "folders/val"),
+    "9 images, such as val/n00000000_0.JPEG, lie in no folder of a class": flat_validation,
     "'n00000099' has none": empty_class,
     "there is 'n00000000' alone": only_one_class,
     "1 classes of the validation images, such as 'n00000003', have no folder in train": lambda root: shutil.rmtree(
