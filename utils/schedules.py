@@ -49,3 +49,10 @@ class WarmupSteps(_WarmupSchedule):
 
 
 LR_SCHEDULES = {"cosine": WarmupCosine, "steps": WarmupSteps}
+
+
+class WarmupInverseSqrt(_WarmupSchedule):
+    """The Transformer's schedule: after the warm-up the rate falls as one over the square root of the step."""
+
+    def decayed(self, step):
+        return self.learning_rate * tf.sqrt(self.warmup_steps / tf.maximum(step, 1.0))

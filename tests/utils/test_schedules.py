@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from utils.schedules import WarmupCosine, WarmupLinear, WarmupSteps
+from utils.schedules import WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps
 
 
 @pytest.mark.parametrize("step, share", [(0, 1.0), (500, np.cos(7 / 32 * np.pi)), (1000, 0.19509032)])
@@ -46,7 +46,13 @@ def test_steps_fall_at_the_first_update_past_a_boundary_that_is_no_whole_number(
     np.testing.assert_allclose(rates, [1, 1, 0.1, 0.1, 0.01, 0.01, 0.001], rtol=1e-5)
 
 
-@pytest.mark.parametrize("schedule_class", [WarmupCosine, WarmupLinear, WarmupSteps])
+@pytest.mark.parametrize("step, share", [(0, 0), (50, 0.5), (100, 1), (400, 0.5), (10_000, 0.1)])
+def test_the_transformers_rate_falls_as_one_over_the_root_of_the_step(step, share):
+    schedule = WarmupInverseSqrt(1e-3, train_steps=10_000, warmup_steps=100)
+    np.testing.assert_allclose(schedule(step), 1e-3 * share, rtol=1e-5)
+
+
+@pytest.mark.parametrize("schedule_class", [WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps])
 def test_schedule_is_restored_from_its_configuration(schedule_class):
     schedule = schedule_class(0.03, 1000, 10)
     assert schedule_class.from_config(schedule.get_config()).get_config() == schedule.get_config()

@@ -1,0 +1,87 @@
+"""A translation model as a folder: config.json, vocab.subwords, weights.npz.
+
+save_model("models/en_fr", config, vocabulary, weights, storage="float16")
+config, vocabulary, weights = load_model("models/en_fr")
+"""
+
+import dataclasses
+import io
+import os
+
+import numpy as np
+import tensorflow as tf
+
+from back_translate.subwords import SubwordVocabulary
+from back_translate.transformer import TransformerConfig, weight_shapes
+from utils import run_dir
+
+STORAGES = ("float32", "float16", "int8")
+SCALE = "::scale"  # what the name of a weight's scales ends in
+
+
+def save_model(folder, config, vocabulary, weights, storage="float32", facts=None):
+    """Writes a model.
+
+    Args:
+      weights: dict from name to array, as transformer.weight_shapes names them.
+      storage: "int8" keeps a whole number from -127 to 127 for each entry of a matrix and a scale for each of its rows.
+      facts: further content of config.json for a reader, such as languages and BLEU.
+    """
+    tf.io.gfile.makedirs(folder)
+    vocabulary.write(os.path.join(folder, "vocab.subwords"))
+    arrays = {}
+    for name, array in weights.items():
+        array = np.asarray(array, np.float32)
+        if storage == "int8" and array.ndim == 2:
+            arrays[name], arrays[name + SCALE] = quantise(array)
+        else:
+            arrays[name] = array.astype("float16" if storage == "int8" else storage)
+    content = io.BytesIO()
+    np.savez(content, **arrays)
+    with tf.io.gfile.GFile(os.path.join(folder, "weights.npz"), "wb") as file:
+        file.write(content.getvalue())
+    run_dir.write_json(
+        os.path.join(folder, "config.json"),
+        {"model": dataclasses.asdict(config), "storage": storage, "facts": facts or {}},
+    )
+
+
+def quantise(matrix):
+    """Returns int8 [n, m] and float32 [n, 1], whose product is nearest to the matrix."""
+    scales = np.maximum(np.abs(matrix).max(axis=1, keepdims=True), 1e-12) / 127
+    return np.round(matrix / scales).astype(np.int8), scales.astype(np.float32)
+
+
+def load_model(folder):
+    """Returns (TransformerConfig, SubwordVocabulary, dict from name to float32 array).
+
+    Raises:
+      ValueError: for a folder that is not such a model, and if vocabulary and weights do not fit.
+    """
+    path = os.path.join(folder, "config.json")
+    if not tf.io.gfile.exists(path):
+        raise ValueError(f"{folder} is not a translation model: there is no {path}.")
+    config = TransformerConfig(**run_dir.read_json(path)["model"])
+    vocabulary = SubwordVocabulary.read(os.path.join(folder, "vocab.subwords"))
+    check_vocabulary(folder, config, vocabulary)
+    weights_path = os.path.join(folder, "weights.npz")
+    with tf.io.gfile.GFile(weights_path, "rb") as file:
+        stored = np.load(io.BytesIO(file.read()))
+    weights = {}
+    for name, shape in weight_shapes(config).items():
+        if name not in stored:
+            raise ValueError(f"{weights_path} lacks the weight {name}.")
+        weights[name] = stored[name].astype(np.float32)
+        if name + SCALE in stored:
+            weights[name] *= stored[name + SCALE]
+        if list(weights[name].shape) != shape:
+            raise ValueError(f"{weights_path}: {name} has shape {list(weights[name].shape)}, expected {shape}.")
+    return config, vocabulary, weights
+
+
+def check_vocabulary(path, config, vocabulary):
+    if len(vocabulary) != config.vocab_size:
+        raise ValueError(
+            f"{path}: the vocabulary has {len(vocabulary)} subwords, the weights are for {config.vocab_size}. Give the "
+            "vocabulary that the model was trained with."
+        )

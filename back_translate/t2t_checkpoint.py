@@ -1,0 +1,74 @@
+"""Reads the weights of a Transformer from a tensor2tensor checkpoint.
+
+config, weights = read_checkpoint("checkpoints/enfr/model.ckpt-500000", num_heads=16)
+"""
+
+import re
+
+import numpy as np
+import tensorflow as tf
+
+from back_translate.transformer import TransformerConfig, weight_shapes
+
+BODY = "transformer/body/"
+EMBEDDING = re.compile(r"transformer/symbol_modality_(\d+)_(\d+)/shared/weights_(\d+)$")
+
+
+def read_checkpoint(path, num_heads, target_space_id=0):
+    """Returns (TransformerConfig, dict from name to array). Optimizer slots and counters are left out.
+
+    Args:
+      path: the checkpoint's prefix, such as model.ckpt-500000.
+      num_heads: of the attention, which the weights do not tell: 8 for transformer_base, 16 for transformer_big.
+    """
+    try:
+        reader = tf.train.load_checkpoint(path)
+    except (tf.errors.OpError, ValueError) as error:
+        raise ValueError(f"{path} is not a TensorFlow checkpoint ({error}).") from error
+    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+    config = find_config(path, stored, num_heads, target_space_id)
+    weights = {"embedding": read_embedding(reader, stored)}
+    for name, shape in weight_shapes(config).items():
+        if name == "embedding":
+            continue
+        found = stored.get(BODY + name)
+        if found is None:
+            raise ValueError(f"{path} lacks the variable {BODY + name}: expected a tensor2tensor Transformer.")
+        if found != tuple(shape):
+            raise ValueError(f"{path}: {BODY + name} has shape {found}, expected {tuple(shape)}.")
+        weights[name] = reader.get_tensor(BODY + name)
+    return config, weights
+
+
+def find_config(path, stored, num_heads, target_space_id):
+    """The sizes of the model whose variables have the shapes `stored`."""
+    shards = [name for name in stored if EMBEDDING.match(name)]
+    if not shards:
+        raise ValueError(
+            f"{path} has no transformer/symbol_modality_*/shared/weights_*: expected a tensor2tensor Transformer with "
+            "shared embeddings, such as transformer_base or transformer_big."
+        )
+    filter_name = f"{BODY}encoder/layer_0/ffn/conv1/kernel"
+    if filter_name not in stored:
+        raise ValueError(f"{path} lacks the variable {filter_name}: expected a tensor2tensor Transformer.")
+    hidden_size, filter_size = stored[filter_name]
+    return TransformerConfig(
+        vocab_size=sum(stored[name][0] for name in shards),
+        hidden_size=hidden_size,
+        num_encoder_layers=count_layers(stored, "encoder"),
+        num_decoder_layers=count_layers(stored, "decoder"),
+        num_heads=num_heads,
+        filter_size=filter_size,
+        target_space_id=target_space_id,
+    )
+
+
+def count_layers(stored, half):
+    pattern = re.compile(f"{BODY}{half}/layer_(\\d+)/ffn/conv1/kernel$")
+    return len([name for name in stored if pattern.match(name)])
+
+
+def read_embedding(reader, stored):
+    """The rows of all shards, in the order of their numbers."""
+    shards = sorted(filter(EMBEDDING.match, stored), key=lambda name: int(EMBEDDING.match(name).group(3)))
+    return np.concatenate([reader.get_tensor(name) for name in shards])
