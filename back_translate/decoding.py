@@ -4,7 +4,8 @@
     outputs = decoder.decode(source_ids, uniforms)   # lists of ids without the end token
 
 Each sentence brings its own random numbers, is padded to a length that depends on it alone, and leaves the batch when
-it ends. So its translation does not depend on the sentences that are translated with it.
+it ends. So its translation does not depend on the sentences that are translated with it: not even in the last bit,
+which matrix products compute otherwise for the rows at the edge of a matrix (see ROWS).
 """
 
 import numpy as np
@@ -15,6 +16,9 @@ from back_translate.subwords import EOS_ID, PAD_ID
 
 LENGTH_STEP = 8  # source texts are padded to a multiple of this, so that there are few shapes
 CHUNK = 8  # tokens that are decoded before finished sentences leave the batch
+# Batches are filled up to a multiple of this. Matrix products work on tiles of 4, 6, 8, 12, 16 or 24 rows, and add up
+# the rows of a last tile that is not full in another order: the last bit of a sum then decides a draw at times.
+ROWS = 48
 
 
 class Decoder:
@@ -52,18 +56,19 @@ class Decoder:
         if uniforms is None:
             uniforms = np.zeros([len(source_ids), self.num_uniforms(length)])
         outputs, alive, position = [[] for _ in source_ids], np.arange(len(source_ids)), 0
-        state = self.begin(padded)
+        state = self.begin(padded[_fill_up(alive)])
         while len(alive):
-            numbers = tf.constant(uniforms[alive, position : position + CHUNK], tf.float32)
+            numbers = tf.constant(uniforms[_fill_up(alive), position : position + CHUNK], tf.float32)
             state, tokens = self.advance(state, numbers, tf.constant(position))
-            tokens = tokens.numpy()
+            tokens = tokens.numpy()[: len(alive)]
             position += CHUNK
             for sentence, row in zip(alive, tokens.tolist()):
                 outputs[sentence] += row
             rows = np.flatnonzero((tokens != EOS_ID).all(axis=1) & (position < limits[alive]))
-            if len(rows) < len(alive):
-                alive = alive[rows]
-                state = tf.nest.map_structure(lambda part: tf.gather(part, rows), state)
+            if 0 < len(rows) < len(alive):
+                kept = _fill_up(rows)
+                state = tf.nest.map_structure(lambda part: tf.gather(part, kept), state)
+            alive = alive[rows]
         return [_until_end(ids[:limit]) for ids, limit in zip(outputs, limits)]
 
     def num_uniforms(self, source_length):
@@ -122,6 +127,11 @@ class Decoder:
 
 def padded_length(length):
     return -(-length // LENGTH_STEP) * LENGTH_STEP
+
+
+def _fill_up(numbers):
+    """The same numbers, and the first ones again, until their count is a multiple of ROWS."""
+    return np.resize(numbers, -(-len(numbers) // ROWS) * ROWS)
 
 
 def _until_end(ids):

@@ -10,7 +10,7 @@ import os
 import numpy as np
 
 from back_translate import model_files
-from back_translate.decoding import Decoder, padded_length
+from back_translate.decoding import ROWS, Decoder, padded_length
 from back_translate.subwords import EOS_ID, SubwordVocabulary
 from back_translate.transformer import Transformer
 from utils import run_dir
@@ -52,7 +52,7 @@ class TensorFlowEngine:
             if 1 < len(ids) <= MAX_SOURCE_LENGTH:
                 buckets.setdefault(padded_length(len(ids)), []).append(number)
         for length, numbers in sorted(buckets.items(), reverse=True):
-            size = max(self.batch_tokens // length, 1)
+            size = max(self.batch_tokens // (length * ROWS), 1) * ROWS
             yield from (numbers[start : start + size] for start in range(0, len(numbers), size))
 
     def _uniforms(self, sentences, source_length):
@@ -84,7 +84,10 @@ class CTranslate2Engine:
         ctranslate2 = import_ctranslate2()
         self.pieces = load_pieces(folder)
         ctranslate2.set_random_seed(seed)
-        self.translator = ctranslate2.Translator(folder, device="auto", intra_threads=os.cpu_count() or 1)
+        # On a CPU, batches side by side: threads that share one batch wait for each other, long if others use the cores.
+        on_gpu = ctranslate2.get_cuda_device_count() > 0
+        threads = {"inter_threads": 1 if on_gpu else os.cpu_count() or 1, "intra_threads": 1}
+        self.translator = ctranslate2.Translator(folder, device="cuda" if on_gpu else "cpu", **threads)
         # Here 1 is the most probable token, and 0 draws from all.
         self.sampling = {"sampling_temperature": temperature, "sampling_topk": top_k, "sampling_topp": top_p}
         if not temperature:
