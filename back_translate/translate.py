@@ -1,0 +1,205 @@
+"""Translates a file of sentences, one per line, into another one.
+
+python -m back_translate.translate --input_file=work/sentences.txt --output_file=work/french.txt \
+    --model=back_translate/models/en_fr --sampling_temp=0.8 --seed=1
+
+A process that was killed goes on after its last whole block when the same command is given again, and the result is the
+same file as if it had never stopped. Lines without letters stay as they are.
+"""
+
+import hashlib
+import itertools
+import os
+import sys
+import time
+
+import tensorflow as tf
+from absl import app, flags
+from tqdm import tqdm
+
+from back_translate import engines, stage_files
+from back_translate.protect import Protection, read_terms
+from back_translate.split_paragraphs import has_letters
+
+FLAGS = flags.FLAGS
+
+
+def translate_file(input_file, output_file, engine, model, sampling, protect="", original_file="", block_size=2048):
+    """Writes output_file, or goes on with it.
+
+    Args:
+      engine: a name of engines.ENGINES; model: the folder that it loads.
+      sampling: dict with temperature, seed, top_k, top_p and batch_tokens.
+      protect: terms to keep, as protect.read_terms takes them; "" keeps nothing.
+      original_file: sentences that those of input_file are translations of, which one that loses something protected
+        falls back to; "": input_file.
+      block_size: number of sentences that are translated and saved together.
+    """
+    if original_file and not protect:
+        raise ValueError(f"original_file={original_file}: expected only together with --protect.")
+    terms = read_terms(protect) if protect else None
+    settings = {
+        "stage": "translate",
+        "input_sha256": stage_files.sha256_of(input_file),
+        "engine": engine,
+        "model_sha256": sha256_of_folder(model),
+        **{name: value for name, value in sampling.items() if name != "batch_tokens"},
+        "protect_sha256": hashlib.sha256("\n".join(terms).encode()).hexdigest() if protect else "",
+        "original_sha256": stage_files.sha256_of(original_file) if original_file else "",
+    }
+    if stage_files.is_finished(output_file, settings):
+        print(f"{output_file} is already complete.")
+        return
+    num_sentences = stage_files.count_lines(input_file)
+    originals = read_originals(original_file, num_sentences)
+    translate = create_function(engines.create_engine(engine, model, **sampling), terms)
+    with stage_files.create(output_file, settings, resume=True) as file:
+        num_done = keep_whole_blocks(file, block_size)
+        pairs = itertools.islice(zip(stage_files.read_lines(input_file), originals), num_done, None)
+        progress = Progress(num_done, num_sentences)
+        while block := list(itertools.islice(pairs, block_size)):
+            file.writelines(f"{line}\n".encode() for line in translate(*map(list, zip(*block))))
+            stage_files.sync(file)
+            progress.advance(len(block))
+        progress.close()
+    print(f"{output_file}: {num_sentences:,} sentences")
+
+
+def read_originals(original_file, num_sentences):
+    """The lines of the file; without one, nothing for each sentence."""
+    if not original_file:
+        return itertools.repeat(None)
+    found = stage_files.count_lines(original_file)
+    if found != num_sentences:
+        raise ValueError(
+            f"original_file={original_file} has {found} lines, expected {num_sentences}: the sentences of which those "
+            "of input_file are translations."
+        )
+    return stage_files.read_lines(original_file)
+
+
+def sha256_of_folder(folder):
+    """Of the names and contents of the files of a model."""
+    if not tf.io.gfile.isdir(folder):
+        raise ValueError(f"model={folder} is not a folder: expected one of back_translate.train or of CTranslate2.")
+    digest = hashlib.sha256()
+    for name in sorted(tf.io.gfile.listdir(folder)):
+        path = os.path.join(folder, name)
+        if not tf.io.gfile.isdir(path):
+            with tf.io.gfile.GFile(path, "rb") as file:
+                digest.update(f"{name}\n".encode() + hashlib.sha256(file.read()).digest())
+    return digest.hexdigest()
+
+
+def keep_whole_blocks(file, block_size):
+    """Cuts off what was written after the last whole block, and goes to the end. Returns the number of lines kept."""
+    num_lines, whole_bytes, num_bytes = 0, 0, 0
+    for line in file:
+        num_bytes += len(line)
+        if line.endswith(b"\n"):
+            num_lines += 1
+            if num_lines % block_size == 0:
+                whole_bytes = num_bytes
+    file.truncate(whole_bytes)
+    file.seek(whole_bytes)
+    return num_lines // block_size * block_size
+
+
+# ---- sentences ------------------------------------------------------------------------------------------------------
+
+
+def create_function(engine, terms):
+    """A function of a list of sentences and a list of their originals that returns their translations."""
+
+    def translate(sentences):
+        return translate_letters(engine, sentences)
+
+    def translate_protected(sentences, originals):
+        return protection.translate(translate, sentences, originals if originals[0] is not None else None)
+
+    if terms is None:
+        return lambda sentences, originals: translate(sentences)
+    protection = Protection(terms)
+    return translate_protected
+
+
+def translate_letters(engine, sentences):
+    """Translates the sentences that have letters, and leaves the others as they are."""
+    numbers = [number for number, sentence in enumerate(sentences) if has_letters(sentence)]
+    translated = engine.translate([" ".join(sentences[number].split()) for number in numbers])
+    results = list(sentences)
+    for number, translation in zip(numbers, translated, strict=True):
+        results[number] = as_line(translation)
+    return results
+
+
+def as_line(text):
+    """A model may draw any character: here a line stays one line, and can be written as UTF-8."""
+    return " ".join(text.split()).encode("utf-8", "replace").decode()
+
+
+class Progress:
+    """A bar on a terminal, otherwise a line for each block: sentences per second and the time left."""
+
+    def __init__(self, num_done, num_sentences):
+        self.bar = tqdm(total=num_sentences, initial=num_done, unit="sentence", disable=None)
+        self.num_done, self.num_sentences = num_done, num_sentences
+        self.start, self.started = num_done, time.time()
+
+    def advance(self, count):
+        self.num_done += count
+        self.bar.update(count)
+        if self.bar.disable:
+            speed = (self.num_done - self.start) / max(time.time() - self.started, 1e-9)
+            left = tqdm.format_interval((self.num_sentences - self.num_done) / speed)
+            done = f"{self.num_done:,}/{self.num_sentences:,} sentences"
+            print(f"{done}  {speed:.1f} sentences/s  {left} left", file=sys.stderr, flush=True)
+
+    def close(self):
+        self.bar.close()
+
+
+def define_flags():
+    flags.DEFINE_string("input_file", None, "Sentences, one per line.", required=True)
+    flags.DEFINE_string("output_file", None, "Where their translations go.", required=True)
+    flags.DEFINE_enum("engine", "tensorflow", list(engines.ENGINES), "What translates.")
+    flags.DEFINE_string("model", "back_translate/models/en_fr", "Folder of the translation model.")
+    flags.DEFINE_float("sampling_temp", 0.8, "0: the most probable translation; 1: as diverse as the model is.")
+    flags.DEFINE_integer("seed", 0, "Seed of the sampling.", lower_bound=0)
+    flags.DEFINE_integer("top_k", 0, "Draw from so many most probable subwords; 0: from all.", lower_bound=0)
+    flags.DEFINE_float("top_p", 1.0, "Draw from the fewest subwords that together are at least so probable.")
+    flags.DEFINE_integer("batch_tokens", 4096, "About how many subwords are translated together.", lower_bound=1)
+    flags.DEFINE_integer("block_size", 2048, "Sentences that are translated and saved together.", lower_bound=1)
+    flags.DEFINE_string(
+        "protect",
+        "",
+        "Terms to keep, with all numbers and URLs: a file, one per line, or a list joined by commas. The word numbers "
+        "alone keeps numbers and URLs only.",
+    )
+    flags.DEFINE_string(
+        "original_file",
+        "",
+        "With protect: the sentences that those of input_file are translations of, to fall back to.",
+    )
+
+
+def main(_):
+    sampling = {name: FLAGS[name].value for name in ("seed", "top_k", "top_p", "batch_tokens")}
+    try:
+        translate_file(
+            FLAGS.input_file,
+            FLAGS.output_file,
+            FLAGS.engine,
+            FLAGS.model,
+            {"temperature": FLAGS.sampling_temp, **sampling},
+            FLAGS.protect,
+            FLAGS.original_file,
+            FLAGS.block_size,
+        )
+    except (ValueError, OSError) as error:
+        raise SystemExit(f"error: {error}") from error
+
+
+if __name__ == "__main__":
+    define_flags()
+    app.run(main)
