@@ -84,7 +84,7 @@ class CTranslate2Engine:
         ctranslate2 = import_ctranslate2()
         self.pieces = load_pieces(folder)
         ctranslate2.set_random_seed(seed)
-        # On a CPU, batches side by side: threads that share one batch wait for each other, long if others use the cores.
+        # On a CPU, batches side by side: threads that share a batch wait for each other, long on a busy machine.
         on_gpu = ctranslate2.get_cuda_device_count() > 0
         threads = {"inter_threads": 1 if on_gpu else os.cpu_count() or 1, "intra_threads": 1}
         self.translator = ctranslate2.Translator(folder, device="cuda" if on_gpu else "cpu", **threads)
