@@ -18,7 +18,7 @@ from back_translate.subwords import EOS_ID, PAD_ID, SubwordVocabulary
 from back_translate.transformer import NORM_EPSILON, timing_signal
 
 FLAGS = flags.FLAGS
-NUM_POSITIONS = 1024
+NUM_POSITIONS = engines.SubwordPieces.num_positions
 
 
 def read_checkpoint(checkpoint, vocab_file, num_heads):

@@ -104,12 +104,13 @@ class CTranslate2Engine:
         numbers = [n for n, row in enumerate(tokens) if sentences[n].strip() and len(row) <= MAX_SOURCE_LENGTH]
         if not numbers:
             return translations
+        longest = max(len(tokens[number]) for number in numbers)
         results = self.translator.translate_batch(
             [tokens[number] for number in numbers],
             beam_size=1,
             max_batch_size=self.batch_tokens,
             batch_type="tokens",
-            max_decoding_length=max(len(tokens[number]) for number in numbers) + self.extra_length,
+            max_decoding_length=min(longest + self.extra_length, self.pieces.num_positions),
             **self.sampling,
         )
         for number, result in zip(numbers, results):
@@ -120,6 +121,8 @@ class CTranslate2Engine:
 
 class SubwordPieces:
     """Tokens of a converted model: the numbers of our subwords, as text."""
+
+    num_positions = 1024  # as back_translate.convert writes them
 
     def __init__(self, path):
         self.vocabulary = SubwordVocabulary.read(path)
@@ -133,6 +136,8 @@ class SubwordPieces:
 
 class SentencePieces:
     """Tokens of two SentencePiece models."""
+
+    num_positions = 512  # as OPUS-MT models have them
 
     def __init__(self, source_path, target_path, end):
         import sentencepiece

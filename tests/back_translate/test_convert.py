@@ -59,8 +59,7 @@ def test_converted_models_can_be_small(model, tmp_path, monkeypatch, quantizatio
         sizes[name] = (tmp_path / name / "model.bin").stat().st_size
     assert sizes[quantization] < 0.7 * sizes["float32"]
     engine = engines.create_engine("ctranslate2", str(tmp_path / quantization), extra_length=20)
-    translated = engine.translate(SENTENCES)
-    assert len(translated) == len(SENTENCES)
+    assert len(set(engine.translate(SENTENCES[:3]))) == 3
 
 
 def test_sampling_draws_different_translations(model, tmp_path):

@@ -48,7 +48,7 @@ def project(tmp_path):
     return root
 
 
-def use_python(root, first=""):
+def use_python(root, first):
     (root / "bin/python").write_text(f'#!/usr/bin/env bash\n{first}\nexec {sys.executable} "$@"\n')
     (root / "bin/python").chmod(0o755)
 
@@ -139,17 +139,20 @@ def test_bad_options_end_the_run_with_a_message(project, tmp_path, message):
 
 
 def test_texts_are_exported_paraphrased_and_read_by_the_preprocessing(project, tmp_path):
-    """From a user's texts to records, through real models and processes."""
-    use_python(project)
+    """From a user's texts to records; the first translation is made by a real model."""
+    translate_back = f'{sys.executable} {project}/translate.py "${{@:3}}"'
+    use_python(
+        project, f'[[ $2 != back_translate.translate || "$*" != *--model={tmp_path}/back* ]] || exec {translate_back}'
+    )
     small_data.write_vocab(tmp_path / "vocab.txt")
     texts = ["The cat sat on the mat.\nIt was the best film of all.", "10/10!", "Tom has 25 dogs, and I have none."]
     source = preprocess.create_list_source("mine", ["no", "yes"], (texts, [0, 1, 0]))
     preprocess.export_texts(source, str(tmp_path / "texts.txt"))
-    models = ",".join(write_model(tmp_path / name, seed) for seed, name in enumerate(("there", "back")))
-    result = run(project, "--input_file=texts.txt", "--output_dir=bt", f"--model={models}", "--sampling_temp=0.8")
+    models = f"--model={write_model(tmp_path / 'there')},{tmp_path}/back"
+    result = run(project, "--input_file=texts.txt", "--output_dir=bt", models, "--sampling_temp=0.8")
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "bt/unsup_in/sample_0.8/para/para_0.txt").read_text(encoding="utf-8").split("\n")
-    assert len(lines) == 4 and lines[1] == "10/10!" and lines[0] != texts[0].replace("\n", " ")
+    assert len(lines) == 4 and lines[1] == "1-10/10!" and lines[0].startswith("1-") and "cat sat" not in lines[0]
     preprocess.write_records(
         source,
         str(tmp_path / "out"),
