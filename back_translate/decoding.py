@@ -37,8 +37,9 @@ class Decoder:
             raise ValueError(f"top_k={top_k}, top_p={top_p}: expected at least 0, and more than 0 up to 1.")
         self.model, self.temperature, self.top_k, self.top_p = model, temperature, top_k, top_p
         self.extra_length = extra_length
-        self.begin = tf.function(self._begin, reduce_retracing=True)
-        self.advance = tf.function(self._advance, reduce_retracing=True)
+        # No part of the model is Python code that AutoGraph would have to translate, which takes it seconds.
+        self.begin = tf.function(self._begin, reduce_retracing=True, autograph=False)
+        self.advance = tf.function(self._advance, reduce_retracing=True, autograph=False)
 
     def decode(self, source_ids, uniforms=None):
         """Translates sentences of one length bucket.
@@ -91,13 +92,18 @@ class Decoder:
         """Decodes the next CHUNK tokens of each sentence. Returns the new state and the tokens [batch, CHUNK]."""
         room = [[0, 0], [0, 0], [0, CHUNK], [0, 0]]
         cache = tf.nest.map_structure(lambda part: tf.pad(part, room), state["cache"])
-        token_ids, tokens = state["token_ids"], tf.TensorArray(tf.int32, CHUNK)
-        for step in tf.range(CHUNK):
+
+        def step(number, token_ids, cache, tokens):
             logits, cache = self.model.decode_next(
-                token_ids, position + step, cache, state["source"], state["source_mask"]
+                token_ids, position + number, cache, state["source"], state["source_mask"]
             )
-            token_ids = self.choose(logits, uniforms[:, step])
-            tokens = tokens.write(step, token_ids)
+            token_ids = self.choose(logits, uniforms[:, number])
+            return number + 1, token_ids, cache, tokens.write(number, token_ids)
+
+        tokens = tf.TensorArray(tf.int32, CHUNK)
+        _, token_ids, cache, tokens = tf.while_loop(
+            lambda number, *_: number < CHUNK, step, (0, state["token_ids"], cache, tokens)
+        )
         return state | {"token_ids": token_ids, "cache": cache}, tf.transpose(tokens.stack())
 
     def choose(self, logits, uniforms):

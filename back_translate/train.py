@@ -203,7 +203,7 @@ def smoothed_loss(logits, target_ids, label_smoothing):
 def create_train_step(model, optimizer, config):
     variables = list(model.weights.values())
 
-    @tf.function(reduce_retracing=True, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2)
     def train_step(source_ids, target_ids):
         noise = Noise(config.seed, optimizer.iterations)
         with tf.GradientTape() as tape:

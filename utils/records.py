@@ -89,6 +89,8 @@ def begin_set(set_dir, settings, advice="Delete that folder, or choose another -
         return True
     info = run_dir.read_json(info_path)
     _check_settings(set_dir, info["settings"], settings, advice)
+    if info["complete"]:
+        _remove_leftovers(set_dir)  # of a process that was killed after its last word
     return not info["complete"]
 
 
@@ -137,11 +139,16 @@ def finish_set(set_dir, num_shards):
     info = run_dir.read_json(info_path)
     info |= {"complete": True, "num_examples": sum(shard["num_examples"] for shard in shards), "shards": shards}
     try_to_write(set_dir, lambda: run_dir.write_json(info_path, info | {"versions": run_dir.versions()}))
-    left_by_kills = tf.io.gfile.glob(os.path.join(set_dir, "records-*.tmp-*"))
-    for path in receipt_paths + left_by_kills:
-        with contextlib.suppress(tf.errors.NotFoundError):
-            tf.io.gfile.remove(path)
+    _remove_leftovers(set_dir)
     return True
+
+
+def _remove_leftovers(set_dir):
+    """Deletes what a complete set has no need of: receipts of its shards, and files that a kill left half written."""
+    for pattern in ("records-*.json", "records-*.tmp-*"):
+        for path in tf.io.gfile.glob(os.path.join(set_dir, pattern)):
+            with contextlib.suppress(tf.errors.NotFoundError):  # another worker was faster
+                tf.io.gfile.remove(path)
 
 
 def shard_path(set_dir, shard, num_shards):

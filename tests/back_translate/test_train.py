@@ -37,6 +37,12 @@ def small_model(monkeypatch):
     monkeypatch.setitem(train.SIZES, "small", size)
 
 
+@pytest.fixture
+def no_translation(monkeypatch):
+    """For tests of other things: what is held out is not translated, which takes some seconds to compile."""
+    monkeypatch.setattr(TensorFlowEngine, "translate", lambda self, sentences: sentences)
+
+
 def create_config(corpus, **changes):
     settings = {"held_out": 4, "vocab_size": 50, "train_steps": 6, "save_steps": 2, "log_steps": 2, "average": 2}
     return TrainConfig(corpus=corpus, **settings | {"batch_tokens": 64, "warmup_steps": 10} | changes)
@@ -139,7 +145,9 @@ def test_a_toy_language_is_learnt(corpus, tmp_path):
     assert np.mean([a == b for a, b in zip(expected, again)]) > 0.9
 
 
-def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(corpus, tmp_path, monkeypatch):
+def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(
+    corpus, tmp_path, monkeypatch, no_translation
+):
     config = create_config(corpus)
     train.train(config, str(tmp_path / "whole"))
     batches = Corpus.batches
@@ -157,7 +165,7 @@ def test_an_interrupted_run_ends_with_the_weights_of_an_uninterrupted_one(corpus
         np.testing.assert_array_equal(array, stopped[name])
 
 
-def test_the_model_is_the_mean_of_the_last_checkpoints(corpus, tmp_path):
+def test_the_model_is_the_mean_of_the_last_checkpoints(corpus, tmp_path, no_translation):
     train.train(create_config(corpus, storage="float32"), str(tmp_path / "run"))
     name = "decoder/layer_0/ffn/conv1/kernel"
     stored = []
@@ -261,7 +269,7 @@ def test_another_folder_is_no_model(tmp_path):
         model_files.load_model(str(tmp_path))
 
 
-def test_settings_that_change_the_result_cannot_change_within_a_run(corpus, tmp_path):
+def test_settings_that_change_the_result_cannot_change_within_a_run(corpus, tmp_path, no_translation):
     config = create_config(corpus, train_steps=2)
     train.train(config, str(tmp_path / "run"))
     with pytest.raises(ValueError, match="holds a run of another configuration"):

@@ -213,6 +213,19 @@ def test_a_kill_leaves_whole_shards_and_a_temporary_file(killed_dir):
     assert not read_info(killed_dir)["complete"]
 
 
+def test_what_a_kill_left_beside_a_complete_set_is_removed_when_it_is_taken_up_again(tmp_path):
+    set_dir, settings = str(tmp_path / "set"), {"seed": 0}
+    records.begin_set(set_dir, settings)
+    records.write_shard(set_dir, 0, 1, lambda: [b"one"])
+    receipt = (tmp_path / "set" / "records-00000-of-00001.json").read_bytes()
+    assert records.finish_set(set_dir, 1)
+    whole = sorted(os.listdir(set_dir))
+    (tmp_path / "set" / "records-00000-of-00001.json").write_bytes(receipt)  # killed before it was deleted
+    (tmp_path / "set" / "records-00000-of-00001.tfrecord.tmp-7").write_bytes(b"half")
+    assert not records.begin_set(set_dir, settings)
+    assert sorted(os.listdir(set_dir)) == whole
+
+
 def test_the_trainer_refuses_a_killed_set(killed_dir):
     message = f"{killed_dir} is unfinished: its preprocessing was stopped. Run it again."
     with pytest.raises(ValueError, match=re.escape(message)):

@@ -69,8 +69,14 @@ def test_every_setting_of_an_image_run_can_be_given_as_a_flag():
         if choices[field.name] is None or len(choices[field.name]) > 1
     }
     assert set(choices) - set(changed) <= {"model_name"}
-    with parsed_flags(IMAGE_MODULE, *(f"--{name}={value}" for name, value in changed.items())):
-        assert settings.from_flags(ImageConfig) == ImageConfig(**changed)
+    # Not all of them can be given together.
+    imagenet = {name: changed.pop(name) for name in ("image_size", "label_fraction", "unlabeled_dir")}
+    imagenet |= {"task_name": "imagenet", "aug_mode": "online"}
+    operations = {"ops": "Invert,Rotate"}
+    del changed["ops"]
+    for given in (changed, imagenet, operations):
+        with parsed_flags(IMAGE_MODULE, *(f"--{name}={value}" for name, value in given.items())):
+            assert settings.from_flags(ImageConfig) == ImageConfig(**given)
 
 
 def test_every_setting_of_an_image_run_has_a_meaning():
