@@ -15,7 +15,8 @@ import math
 
 import tensorflow as tf
 
-PAD_ID = 0
+from back_translate.subwords import PAD_ID
+
 NORM_EPSILON = 1e-6
 MASKED = -1e9
 
@@ -98,7 +99,7 @@ class Transformer(tf.Module):
         """
         hidden = self.embed(source_ids)
         hidden += self.weights["target_space_embedding/kernel"][self.config.target_space_id]
-        hidden = self.drop(hidden + self.timing_of(tf.shape(hidden)[1]), noise)
+        hidden = self.drop(hidden + self.timing[: tf.shape(hidden)[1]], noise)
         mask = padding_mask(source_ids)
         for layer in range(self.config.num_encoder_layers):
             hidden = self.self_attend(f"encoder/layer_{layer}", hidden, mask, noise)
@@ -109,7 +110,7 @@ class Transformer(tf.Module):
         """Logits of every target token given those before it: [batch, length, vocab_size]."""
         hidden = tf.pad(self.embed(target_ids), [[0, 0], [1, 0], [0, 0]])[:, :-1]  # nothing comes before the first
         length = tf.shape(hidden)[1]
-        hidden = self.drop(hidden + self.timing_of(length), noise)
+        hidden = self.drop(hidden + self.timing[:length], noise)
         mask, source_mask = causal_mask(length), padding_mask(source_ids)
         for layer in range(self.config.num_decoder_layers):
             name = f"decoder/layer_{layer}"
@@ -154,9 +155,6 @@ class Transformer(tf.Module):
         # Padding is zero, whatever its row in the table.
         real = tf.cast(ids != PAD_ID, tf.float32)[..., tf.newaxis]
         return tf.gather(self.weights["embedding"], ids) * real * math.sqrt(self.config.hidden_size)
-
-    def timing_of(self, length):
-        return self.timing[:length]
 
     def self_attend(self, name, hidden, mask, noise):
         normalised = self.normalise(f"{name}/self_attention/", hidden)
