@@ -21,10 +21,10 @@ FLAGS = flags.FLAGS
 NUM_POSITIONS = engines.SubwordPieces.num_positions
 
 
-def read_checkpoint(checkpoint, vocab_file, num_heads):
+def read_checkpoint(checkpoint, vocab_file, num_heads, target_space_id):
     """As model_files.load_model, from a tensor2tensor checkpoint and its vocabulary."""
     vocabulary = SubwordVocabulary.read(vocab_file)
-    config, weights = t2t_checkpoint.read_checkpoint(checkpoint, num_heads)
+    config, weights = t2t_checkpoint.read_checkpoint(checkpoint, num_heads, target_space_id)
     model_files.check_vocabulary(vocab_file, config, vocabulary)
     return config, vocabulary, weights
 
@@ -92,10 +92,10 @@ def set_attention(spec, weights, name, groups):
         linear.weight = np.concatenate([kernel.T for kernel in kernels])
 
 
-def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_file="", num_heads=0):
+def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_file="", num_heads=0, target_space_id=0):
     """Args:
     engine: which engine loads the output.
-    model: a model folder; or checkpoint, vocab_file and num_heads of tensor2tensor.
+    model: a model folder; or checkpoint, vocab_file, num_heads and target_space_id of tensor2tensor.
     """
     if bool(model) == bool(checkpoint):
         raise ValueError(f"model={model!r}, checkpoint={checkpoint!r}: expected one of them.")
@@ -106,7 +106,10 @@ def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_fil
         )
     if os.path.exists(output_dir) and os.listdir(output_dir):
         raise ValueError(f"output_dir={output_dir} is not empty: choose another one, or delete it.")
-    parts = read_checkpoint(checkpoint, vocab_file, num_heads) if checkpoint else model_files.load_model(model)
+    if checkpoint:
+        parts = read_checkpoint(checkpoint, vocab_file, num_heads, target_space_id)
+    else:
+        parts = model_files.load_model(model)
     if engine == "ctranslate2":
         write_ctranslate2(output_dir, *parts, quantization)
     else:
@@ -120,13 +123,15 @@ def define_flags():
     flags.DEFINE_integer(
         "num_heads", 0, "With checkpoint: attention heads; transformer_base has 8, transformer_big 16."
     )
+    flags.DEFINE_integer("target_space_id", 0, "With checkpoint: target_space_id of its problem, 0 in most.", 0, 31)
     flags.DEFINE_string("output_dir", None, "Folder to write.", required=True)
     flags.DEFINE_enum("engine", "ctranslate2", list(engines.ENGINES), "Engine that is to load it.")
     flags.DEFINE_enum("quantization", "float32", model_files.STORAGES, "Numbers that the weights are stored as.")
 
 
 def main(_):
-    names = ("output_dir", "engine", "quantization", "model", "checkpoint", "vocab_file", "num_heads")
+    checkpoint_names = ("checkpoint", "vocab_file", "num_heads", "target_space_id")
+    names = ("output_dir", "engine", "quantization", "model", *checkpoint_names)
     try:
         convert(**{name: FLAGS[name].value for name in names})
     except (ValueError, OSError) as error:

@@ -1,5 +1,6 @@
 """Converted models translate as the native one does. What needs CTranslate2 is skipped where it is not installed."""
 
+import dataclasses
 import json
 import sys
 
@@ -120,8 +121,9 @@ def test_a_tensor2tensor_checkpoint_becomes_a_model_folder(tmp_path, model):
     )
     vocabulary.write(str(tmp_path / "vocab"))
     options = {"checkpoint": str(tmp_path / "model.ckpt-5"), "vocab_file": str(tmp_path / "vocab"), "num_heads": 4}
-    convert.convert(str(tmp_path / "out"), "tensorflow", "float32", **options)
-    read = model_files.load_model(str(tmp_path / "out"))[2]
+    convert.convert(str(tmp_path / "out"), "tensorflow", "float32", target_space_id=3, **options)
+    read_config, _, read = model_files.load_model(str(tmp_path / "out"))
+    assert read_config == dataclasses.replace(config, target_space_id=3)
     assert all(np.array_equal(read[name], weights[name]) for name in weights)
     (tmp_path / "vocab").write_text("'<pad>'\n'<EOS>'\n'a_'\n")
     with pytest.raises(ValueError, match="the vocabulary has 3 subwords, the weights are for"):
