@@ -21,7 +21,7 @@ MAX_SOURCE_LENGTH = 512  # in subwords; a longer sentence is not one, and stays 
 class TensorFlowEngine:
     """The native Transformer."""
 
-    def __init__(self, config, vocabulary, weights, seed=0, batch_tokens=4096, **sampling):
+    def __init__(self, config, vocabulary, weights, seed=0, batch_tokens=8192, **sampling):
         """Args:
         seed: of sampling; the same sentence, seed and temperature always give the same translation.
         batch_tokens: about how many source subwords are translated together.
@@ -80,7 +80,7 @@ class CTranslate2Engine:
     that is continued draws anew. At temperature 0 translations are always the same.
     """
 
-    def __init__(self, folder, temperature=0.0, seed=0, top_k=0, top_p=1.0, batch_tokens=4096, extra_length=100):
+    def __init__(self, folder, temperature=0.0, seed=0, top_k=0, top_p=1.0, batch_tokens=8192, extra_length=100):
         ctranslate2 = import_ctranslate2()
         self.pieces = load_pieces(folder)
         ctranslate2.set_random_seed(seed)

@@ -16,7 +16,7 @@
 # --replicas=1 --worker_id=0  several workers or machines with a common folder share the work; the last one to finish joins
 # --protect=LIST          terms to keep, with all numbers and URLs: a file or a list joined by commas
 # --sentence_splitter=auto    nltk, rules, or nltk where it is installed. Give it if workers differ in what is installed.
-# --top_k=0 --top_p=1 --batch_tokens=4096 --block_size=2048   as in `python -m back_translate.translate --help`
+# --top_k=0 --top_p=1 --batch_tokens=8192 --block_size=2048   as in `python -m back_translate.translate --help`
 #
 # Each stage keeps what it has finished: after a stop, give the same command again. File names are relative to the folder
 # in which the command is given.
@@ -27,7 +27,7 @@ cd "$(dirname "$0")/.."
 declare -A option=(
   [input_file]=$PWD/back_translate/example.txt [output_dir]=$PWD/runs/back_translation [sampling_temp]=0.8 [copies]=1
   [seed]=0 [model]=$PWD/back_translate/models/en_fr,$PWD/back_translate/models/fr_en [engine]=tensorflow [replicas]=1
-  [worker_id]=0 [protect]="" [sentence_splitter]=auto [top_k]=0 [top_p]=1 [batch_tokens]=4096 [block_size]=2048
+  [worker_id]=0 [protect]="" [sentence_splitter]=auto [top_k]=0 [top_p]=1 [batch_tokens]=8192 [block_size]=2048
 )
 for argument in "$@"; do
   name=${argument#--}

@@ -118,10 +118,10 @@ class Transformer(tf.Module):
             keys, values = self.source_keys_values(name, encoded)
             hidden = self.attend_to_source(name, hidden, keys, values, source_mask, noise)
             hidden = self.feed_forward(name, hidden, noise)
-        return self.logits(self.normalise("decoder/", hidden))
+        return matmul(self.normalise("decoder/", hidden), self.weights["embedding"], transpose_b=True)
 
     def decode_next(self, token_ids, position, cache, source, source_mask):
-        """Logits of the next token of each text: [batch, vocab_size].
+        """Hidden states [batch, hidden_size] whose product with the embedding is the next token's logits.
 
         Args:
           token_ids: int32 [batch], the token before; 0 at the beginning.
@@ -131,7 +131,7 @@ class Transformer(tf.Module):
           source: source_keys_values of each layer.
 
         Returns:
-          logits, and the cache with this token's keys and values.
+          hidden states, and the cache with this token's keys and values.
         """
         hidden = self.embed(token_ids[:, tf.newaxis]) + self.timing[position]
         room = tf.shape(cache[0][0])[2]
@@ -147,7 +147,7 @@ class Transformer(tf.Module):
             hidden += self.attention(f"{name}/self_attention", query, keys, values, mask, None)
             hidden = self.attend_to_source(name, hidden, *source[layer], source_mask, None)
             hidden = self.feed_forward(name, hidden, None)
-        return self.logits(self.normalise("decoder/", hidden))[:, 0], new_cache
+        return self.normalise("decoder/", hidden)[:, 0], new_cache
 
     # ---- their parts ----
 
@@ -200,9 +200,6 @@ class Transformer(tf.Module):
         variance = tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True)
         normalised = centred * tf.math.rsqrt(variance + NORM_EPSILON)
         return normalised * self.weights[f"{prefix}scale"] + self.weights[f"{prefix}bias"]
-
-    def logits(self, hidden):
-        return matmul(hidden, self.weights["embedding"], transpose_b=True)
 
     def drop(self, hidden, noise):
         return hidden if noise is None or not self.dropout else noise.drop(hidden, self.dropout)

@@ -168,7 +168,7 @@ def define_flags():
     flags.DEFINE_integer("seed", 0, "Seed of the sampling.", lower_bound=0)
     flags.DEFINE_integer("top_k", 0, "Draw from so many most probable subwords; 0: from all.", lower_bound=0)
     flags.DEFINE_float("top_p", 1.0, "Draw from the fewest subwords that together are at least so probable.")
-    flags.DEFINE_integer("batch_tokens", 4096, "About how many subwords are translated together.", lower_bound=1)
+    flags.DEFINE_integer("batch_tokens", 8192, "About how many subwords are translated together.", lower_bound=1)
     flags.DEFINE_integer("block_size", 2048, "Sentences that are translated and saved together.", lower_bound=1)
     flags.DEFINE_string(
         "protect",
