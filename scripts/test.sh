@@ -9,4 +9,5 @@ source scripts/lib_setup.sh
 
 ruff check .
 ruff format --check .
-python -m pytest --numprocesses=2 --dist=loadfile "$@"
+# In the order of the folders: by the number of tests, the slowest files would come last, and one process would idle.
+python -m pytest --numprocesses=2 --dist=loadfile --no-loadscope-reorder "$@"

@@ -26,8 +26,9 @@ class PlainEngine:
     def __init__(self, engine, batch_size):
         self.vocabulary, self.extra_length, self.batch_size = engine.vocabulary, engine.decoder.extra_length, batch_size
         model = engine.decoder.model
-        self.encode = tf.function(model.encode, reduce_retracing=True)
-        self.decode = tf.function(lambda *arguments: model.decode(*arguments)[:, -1], reduce_retracing=True)
+        options = {"reduce_retracing": True, "autograph": False}
+        self.encode = tf.function(model.encode, **options)
+        self.decode = tf.function(lambda *arguments: model.decode(*arguments)[:, -1], **options)
 
     def translate(self, sentences):
         encoded = [self.vocabulary.encode(sentence) + [EOS_ID] for sentence in sentences]
@@ -55,9 +56,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", required=True, help="folder of back_translate.train")
     parser.add_argument("--input_file", default=EXAMPLE, help="one sentence per line")
-    parser.add_argument("--num_sentences", type=int, default=512)
+    parser.add_argument("--num_sentences", type=int, default=1024)
     parser.add_argument("--batch_size", type=int, default=32, help="of the plain reference")
-    parser.add_argument("--num_rounds", type=int, default=3)
+    parser.add_argument("--num_rounds", type=int, default=2)
     flags = parser.parse_args()
     sentences = read_sentences(flags.input_file, flags.num_sentences)
     native = engines.TensorFlowEngine.load(flags.model)
