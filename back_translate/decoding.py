@@ -5,7 +5,7 @@
 
 Each sentence brings its own random numbers, is padded to a length that depends on it alone, and leaves the batch when
 it ends. So its translation does not depend on the sentences that are translated with it: not even in the last bit,
-which matrix products compute otherwise for the rows at the edge of a matrix (see ROWS).
+which matrix products compute otherwise for the rows at the edge of a matrix (see ROWS), and other graphs otherwise too.
 """
 
 import functools
@@ -40,9 +40,24 @@ class Decoder:
             raise ValueError(f"top_k={top_k}, top_p={top_p}: expected at least 0, and more than 0 up to 1.")
         self.model, self.temperature, self.top_k, self.top_p = model, temperature, top_k, top_p
         self.extra_length = extra_length
-        # No part of the model is Python code that AutoGraph would have to translate, which takes it seconds.
-        self.begin = tf.function(self._begin, reduce_retracing=True, autograph=False)
-        self.advance = tf.function(self._advance, reduce_retracing=True, autograph=False)
+        # One graph for all shapes: where TensorFlow knows a shape, it changes the order of sums, and with it last bits.
+        # AutoGraph would take seconds to translate the model's code, none of which needs it.
+        ids = tf.TensorSpec([None, None], tf.int32)
+        self.begin = tf.function(self._begin, input_signature=[ids], autograph=False)
+
+    @functools.cached_property
+    def advance(self):
+        """The graph of _advance."""
+        config, any_length = self.model.config, [None, self.model.config.num_heads, None, self.model.width]
+        keys_values = [(tf.TensorSpec(any_length), tf.TensorSpec(any_length))] * config.num_decoder_layers
+        state = {
+            "token_ids": tf.TensorSpec([None], tf.int32),
+            "cache": keys_values,
+            "source": keys_values,
+            "source_mask": tf.TensorSpec([None, 1, 1, None]),
+        }
+        uniforms, position = tf.TensorSpec([None, None]), tf.TensorSpec([], tf.int32)
+        return tf.function(self._advance, input_signature=[state, uniforms, position], autograph=False)
 
     def decode(self, source_ids, uniforms=None):
         """Translates sentences of one length bucket.

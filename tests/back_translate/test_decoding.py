@@ -2,7 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from back_translate.decoding import CHUNK, Decoder, padded_length
+from back_translate import decoding
+from back_translate.decoding import CHUNK, ROWS, Decoder, padded_length
 from back_translate.engines import MAX_SOURCE_LENGTH, TensorFlowEngine, uniforms_of
 from back_translate.subwords import EOS_ID, SubwordVocabulary
 from back_translate.transformer import Transformer, TransformerConfig, initial_weights
@@ -42,6 +43,26 @@ def test_greedy_decoding_with_a_cache_equals_decoding_from_scratch(model):
         assert output == (row[: row.index(EOS_ID)] if EOS_ID in row else row)
     lengths = [len(output) for output in outputs]
     assert min(lengths) < CHUNK < max(lengths)  # some end early, some go on for several chunks
+
+
+def test_batches_of_other_sizes_have_the_same_last_bits(model):
+    source_ids = np.random.default_rng(4).integers(2, 29, [3 * ROWS, 8]).astype(np.int32)
+    decoder, states = Decoder(model, temperature=1.0), []
+    for count in (3 * ROWS, ROWS, 2 * ROWS):  # TensorFlow may make another graph for the second size
+        state = decoder.begin(source_ids[:count])
+        state, _ = decoder.advance(state, tf.fill([count, CHUNK], 0.5), tf.constant(0))
+        states.append(tf.nest.map_structure(lambda part: part[:ROWS].numpy(), state))
+    for state in states[1:]:
+        tf.nest.map_structure(np.testing.assert_array_equal, state, states[0])
+
+
+def test_a_draw_by_blocks_is_that_of_a_running_sum():
+    rng = np.random.default_rng(5)
+    probs, uniforms = rng.dirichlet(np.full(300, 0.1), 500), rng.random(500)
+    expected = (np.cumsum(probs, axis=1) > uniforms[:, np.newaxis]).argmax(axis=1)
+    drawn = decoding.draw(tf.constant(probs, tf.float32), tf.constant(uniforms, tf.float32))
+    np.testing.assert_array_equal(drawn, expected)
+    assert set(expected // decoding.BLOCK) == set(range(5))
 
 
 def test_a_translation_is_cut_off_at_its_own_limit(model):
