@@ -4,6 +4,7 @@ engine = TensorFlowEngine.load("back_translate/models/en_fr", temperature=0.8, s
 engine.translate(["It was a good film.", "I liked it."])
 """
 
+import concurrent.futures
 import hashlib
 import os
 
@@ -16,6 +17,9 @@ from back_translate.transformer import Transformer
 from utils import run_dir
 
 MAX_SOURCE_LENGTH = 512  # in subwords; a longer sentence is not one, and stays as it is
+
+
+NUM_THREADS = 2  # batches of the native engine side by side
 
 
 class TensorFlowEngine:
@@ -38,11 +42,16 @@ class TensorFlowEngine:
     def translate(self, sentences):
         encoded = [self.vocabulary.encode(sentence) + [EOS_ID] for sentence in sentences]
         translations = list(sentences)  # what stays: the empty and the endless
-        for numbers in self._batches(encoded):
+
+        def translate_batch(numbers):
             uniforms = self._uniforms([sentences[number] for number in numbers], len(encoded[numbers[0]]))
             outputs = self.decoder.decode([encoded[number] for number in numbers], uniforms)
             for number, ids in zip(numbers, outputs):
                 translations[number] = self.vocabulary.decode(ids)
+
+        # Batches side by side: the many small operations of a decoder do not keep several cores busy.
+        with concurrent.futures.ThreadPoolExecutor(NUM_THREADS) as executor:
+            list(executor.map(translate_batch, self._batches(encoded)))
         return translations
 
     def _batches(self, encoded):
