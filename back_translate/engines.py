@@ -17,8 +17,6 @@ from back_translate.transformer import Transformer
 from utils import run_dir
 
 MAX_SOURCE_LENGTH = 512  # in subwords; a longer sentence is not one, and stays as it is
-
-
 NUM_THREADS = 2  # batches of the native engine side by side
 
 
