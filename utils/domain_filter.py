@@ -1,7 +1,7 @@
 """Domain-relevance filtering (paper, section 2.4): of a large pool, the examples that a model is most confident about.
 
-    selection = select(read, num_examples, predict_proba, num_classes, num_per_class, state_path=..., settings=...)
-    for example, label in zip(take(read(0), selection.kept().positions), selection.kept().labels): ...
+    selection = select(read, num_examples, predict_proba, num_classes, config, state_path, settings)
+    positions, labels, probabilities = selection.kept()
 
 The pool is read once, in blocks, whatever its size. A stopped run goes on from its state file.
 """
@@ -15,8 +15,12 @@ import time
 import zipfile
 
 import numpy as np
+import tensorflow as tf
 from matplotlib.figure import Figure
 from tqdm import tqdm
+
+from utils import files
+from utils.settings import Settings, config_class, setting
 
 Block = collections.namedtuple("Block", "positions examples skipped end")
 Kept = collections.namedtuple("Kept", "positions labels probabilities")
@@ -99,9 +103,7 @@ class Selection:
         [(positions, labels, doubts)] = self._candidates
         arrays = {"positions": positions, "labels": labels, "doubts": doubts}
         arrays |= {name: getattr(self, name) for name in STATE_FIELDS}
-        with open(f"{path}.tmp", "wb") as file:
-            np.savez(file, settings=json.dumps(settings), **arrays)
-        os.replace(f"{path}.tmp", path)
+        files.write_arrays(path, settings=json.dumps(settings), **arrays)
 
     def restore(self, path, settings):
         """Takes up what `save` wrote; refuses the state of another selection."""
@@ -135,19 +137,7 @@ def bins_of(doubts):
 # ---- the whole pool -------------------------------------------------------------------------------------------------
 
 
-def select(
-    read,
-    num_examples,
-    predict_proba,
-    num_classes,
-    num_per_class,
-    min_probability=0.0,
-    *,
-    block_size,
-    state_path,
-    settings,
-    save_seconds=60.0,
-):
+def select(read, num_examples, predict_proba, num_classes, config, state_path, settings, save_seconds=60.0):
     """Chooses the num_per_class examples of each predicted class with the highest probability, or all there are.
 
     Args:
@@ -155,25 +145,22 @@ def select(
         order, with None for each that cannot be used. It is used in another thread.
       num_examples: of the pool, with those that cannot be used.
       predict_proba: a function from a list of examples to an array of probabilities [n, num_classes].
-      min_probability: less confident examples are not taken.
+      config: FilterConfig, of which num_per_class, min_probability and block_size are used.
       state_path: file for the state, written every `save_seconds` and at the end. If it is there, the run goes on.
       settings: dict of JSON values that tells this pool and this model from others.
 
     Returns:
       Selection, with at least one example.
     """
-    selection = Selection(num_classes, num_per_class, min_probability)
-    settings = settings | {"num_per_class": num_per_class, "min_probability": min_probability}
+    selection = Selection(num_classes, config.num_per_class, config.min_probability)
+    settings = settings | {"num_per_class": config.num_per_class, "min_probability": config.min_probability}
     if os.path.exists(state_path):
         selection.restore(state_path, settings)
     saved = time.monotonic()
     with tqdm(total=num_examples, initial=int(selection.end), unit="example", desc="scoring") as progress:
-        for block in read_ahead(create_blocks(read(selection.end), selection.end, block_size)):
-            if block.examples:
-                probabilities = np.asarray(predict_proba(block.examples))
-            else:
-                probabilities = np.zeros([0, num_classes])
-            selection.add(block, probabilities)
+        for block in read_ahead(create_blocks(read(selection.end), selection.end, config.block_size)):
+            probabilities = predict_proba(block.examples) if block.examples else np.zeros([0, num_classes])
+            selection.add(block, np.asarray(probabilities))
             progress.update(block.end - progress.n)
             if time.monotonic() - saved >= save_seconds:
                 selection.save(state_path, settings)
@@ -215,12 +202,42 @@ def read_ahead(blocks):
             yield block
 
 
-def take(examples, positions):
-    """Yields the examples of an iterator that are at these positions, which ascend."""
-    start = 0
-    for position in positions:
-        yield next(itertools.islice(examples, position - start, None))
-        start = position + 1
+# ---- the programs image.filter_domain and text.filter_domain --------------------------------------------------------
+
+
+@config_class()
+class FilterConfig(Settings):
+    model_dir: str = setting("", "Folder of the run whose exported model scores the pool.")
+    pool: str = setting("", "Images: a folder, .npy or .npz file. Texts: .txt, .csv, .tsv or .jsonl, also with .gz.")
+    num_per_class: int = setting(0, "Most examples to keep of each class.", minimum=1)
+    min_probability: float = setting(0.0, "Keep no example that is less probable.", minimum=0, maximum=1)
+    batch_size: int = setting(32, "Examples that go through the network at once.", minimum=1)
+
+    batches_per_block, required = 1, ("model_dir", "pool")  # of a subclass there may be more
+
+    def __post_init__(self):
+        for name in self.required:
+            if not getattr(self, name):
+                raise ValueError(f"{name}='' is missing: give --{name}.")
+        super().__post_init__()
+
+    @property
+    def block_size(self):
+        return self.batches_per_block * self.batch_size
+
+
+def load_model(load, model_dir):
+    """Returns facts and predict_proba, by the `load` of text.export or image.export, and what tells it from others."""
+    export_dir = os.path.join(model_dir, "export")
+    return *load(export_dir), tf.saved_model.experimental.read_fingerprint(export_dir).singleprint()
+
+
+def write_summary(path, config, selection, class_names, **more):
+    """Writes <path>.json and the picture <path>.png. Returns what `summarize` does, and more."""
+    summary = summarize(selection, class_names) | more
+    files.write_json(f"{path}.json", {"pool": config.pool, "model_dir": config.model_dir, **summary})
+    draw_histogram(f"{path}.png", selection, class_names)
+    return summary
 
 
 # ---- report ---------------------------------------------------------------------------------------------------------

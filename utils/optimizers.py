@@ -2,6 +2,17 @@
 
 import tensorflow as tf
 
+from utils.schedules import WarmupLinear
+
+
+def create_bert_adamw(config, no_decay=("layer_norm", "bias")):
+    """The optimizer of a text run, with its schedule; with loss scaling where it computes in float16."""
+    schedule = WarmupLinear(config.learning_rate, config.train_steps, config.warmup_steps)
+    optimizer = BertAdamW(schedule, config.weight_decay_rate, config.clip_norm, no_decay)
+    if config.mixed_precision == "float16":  # in which small gradients vanish unless the loss is scaled up
+        return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
+    return optimizer
+
 
 class BertAdamW(tf.keras.optimizers.Optimizer):
     """θ ← θ − rate · (m / (√v + ε) + decay · θ), where m and v are the plain moving averages of Adam.

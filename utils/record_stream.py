@@ -79,3 +79,14 @@ def _shuffle(dataset, buffer_size, seed, number):
         output_shapes=[[]],
     )
     return tf.data.experimental.from_variant(variant, dataset.element_spec)
+
+
+def fill_up(batch, batch_size):
+    """Fills up each tensor [n, …] of a batch, which may be nested, with zeros to [batch_size, …]."""
+
+    def fill(values):
+        missing = batch_size - tf.shape(values)[0]
+        padded = tf.pad(values, [[0, missing]] + [[0, 0]] * (values.shape.rank - 1))
+        return tf.ensure_shape(padded, [batch_size, *values.shape[1:]])
+
+    return tf.nest.map_structure(fill, batch)

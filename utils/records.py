@@ -7,12 +7,12 @@ whole; `info.json` holds the settings from the start, and the counts, sizes and 
 import collections
 import contextlib
 import functools
-import hashlib
+import itertools
 import os
 
 import tensorflow as tf
 
-from utils import run_dir
+from utils import files, run_dir
 
 RecordSet = collections.namedtuple("RecordSet", "directory paths num_examples settings")
 
@@ -72,7 +72,7 @@ def _varint(number):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def begin_set(set_dir, settings, advice="Delete that folder, or choose another --output_dir."):
+def begin_set(set_dir, settings, advice="Delete that folder, or choose another --data_dir."):
     """Starts a set or takes up an unfinished one.
 
     Args:
@@ -84,13 +84,14 @@ def begin_set(set_dir, settings, advice="Delete that folder, or choose another -
     """
     info_path = os.path.join(set_dir, "info.json")
     if not tf.io.gfile.exists(info_path):
-        try_to_write(set_dir, lambda: tf.io.gfile.makedirs(set_dir))
-        try_to_write(set_dir, lambda: run_dir.write_json(info_path, {"complete": False, "settings": settings}))
+        with explain_refusal(set_dir):
+            tf.io.gfile.makedirs(set_dir)
+            files.write_json(info_path, {"complete": False, "settings": settings})
         return True
-    info = run_dir.read_json(info_path)
+    info = files.read_json(info_path)
     _check_settings(set_dir, info["settings"], settings, advice)
     if info["complete"]:
-        _remove_leftovers(set_dir)  # of a process that was killed after its last word
+        _remove_leftovers(set_dir)  # of a process that was killed when all but this was done
     return not info["complete"]
 
 
@@ -103,21 +104,17 @@ def write_shard(set_dir, shard, num_shards, examples):
     path = shard_path(set_dir, shard, num_shards)
     if tf.io.gfile.exists(_receipt_path(path)):
         return
-    temporary = f"{path}.tmp-{os.getpid()}"
-    count = 0
-
-    def write():
-        nonlocal count
-        with tf.io.TFRecordWriter(temporary) as writer:
-            for example in examples():
-                writer.write(example)
-                count += 1
-        receipt = {"name": os.path.basename(path), "num_examples": count, **_size_and_checksum(temporary)}
-        tf.io.gfile.rename(temporary, path, overwrite=True)
-        run_dir.write_json(_receipt_path(path), receipt)
-
+    temporary, count = f"{path}.tmp-{os.getpid()}", 0
     try:
-        try_to_write(set_dir, write)
+        with explain_refusal(set_dir):
+            with tf.io.TFRecordWriter(temporary) as writer:
+                for example in examples():
+                    writer.write(example)
+                    count += 1
+            receipt = {"name": os.path.basename(path), "num_examples": count}
+            receipt |= {"num_bytes": tf.io.gfile.stat(temporary).length, "sha256": files.checksum(temporary)}
+            tf.io.gfile.rename(temporary, path, overwrite=True)
+            files.write_json(_receipt_path(path), receipt)
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
@@ -132,13 +129,14 @@ def finish_set(set_dir, num_shards):
     info_path = os.path.join(set_dir, "info.json")
     receipt_paths = [_receipt_path(shard_path(set_dir, shard, num_shards)) for shard in range(num_shards)]
     try:
-        shards = [run_dir.read_json(path) for path in receipt_paths]
-    except tf.errors.NotFoundError:
+        shards = [files.read_json(path) for path in receipt_paths]
+    except (FileNotFoundError, tf.errors.NotFoundError):
         # Some are not there yet, or no more: another worker may have completed the set at this moment.
-        return run_dir.read_json(info_path)["complete"]
-    info = run_dir.read_json(info_path)
+        return files.read_json(info_path)["complete"]
+    info = files.read_json(info_path)
     info |= {"complete": True, "num_examples": sum(shard["num_examples"] for shard in shards), "shards": shards}
-    try_to_write(set_dir, lambda: run_dir.write_json(info_path, info | {"versions": run_dir.versions()}))
+    with explain_refusal(set_dir):
+        files.write_json(info_path, info | {"versions": run_dir.versions()})
     _remove_leftovers(set_dir)
     return True
 
@@ -159,24 +157,9 @@ def _receipt_path(path):
     return path.removesuffix(".tfrecord") + ".json"
 
 
-def _size_and_checksum(path):
-    digest, size = hashlib.sha256(), 0
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(1 << 22):
-            digest.update(block)
-            size += len(block)
-    return {"num_bytes": size, "sha256": digest.hexdigest()}
-
-
-def try_to_write(directory, action):
-    """Calls `action`; if the disk refuses, raises ValueError with advice."""
-    try:
-        action()
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(
-            f"{directory} cannot be written ({error}). Make room there or choose another --output_dir; finished shards "
-            "are kept, and the same command goes on from them."
-        ) from error
+def explain_refusal(folder):
+    kept = "finished shards are kept, and the same command goes on from them"
+    return files.explain_refusal(folder, f"make room there or choose another --data_dir; {kept}.")
 
 
 # ---- reading --------------------------------------------------------------------------------------------------------
@@ -192,7 +175,7 @@ def read_set(set_dir, expected, advice):
     info_path = os.path.join(set_dir, "info.json")
     if not tf.io.gfile.exists(info_path):
         raise ValueError(f"{set_dir} holds no records. {advice}")
-    info = run_dir.read_json(info_path)
+    info = files.read_json(info_path)
     _check_settings(set_dir, info["settings"], expected, advice)
     if not info["complete"]:
         raise ValueError(f"{set_dir} is unfinished: its preprocessing was stopped. {advice}")
@@ -202,6 +185,22 @@ def read_set(set_dir, expected, advice):
         if num_bytes != shard["num_bytes"]:
             raise ValueError(f"{path} has {num_bytes} bytes, expected {shard['num_bytes']}: delete {set_dir}. {advice}")
     return RecordSet(set_dir, paths, info["num_examples"], info["settings"])
+
+
+def read_copies(set_dirs, expected, advice, how_to_write):
+    """Finds the complete sets of all copies of an augmentation.
+
+    Args:
+      set_dirs: folders of copies 0, 1, 2, …
+      how_to_write: the command that writes them, for the case that some are missing.
+    """
+    written = list(itertools.takewhile(tf.io.gfile.exists, set_dirs))
+    if len(written) < len(set_dirs):
+        raise ValueError(
+            f"aug_copy={len(set_dirs)}, but {os.path.dirname(set_dirs[0])} has {len(written)} copies. Write more with "
+            f"`{how_to_write} --aug_copy={len(set_dirs)}` and the same data flags, or train with a smaller --aug_copy."
+        )
+    return [read_set(set_dir, expected, advice) for set_dir in set_dirs]
 
 
 def _check_settings(set_dir, found, expected, advice):

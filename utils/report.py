@@ -5,10 +5,14 @@ import csv
 import os
 
 import matplotlib
-import matplotlib.pyplot
+import matplotlib.pyplot as plt
 import numpy as np
+from absl import flags
 
-from utils import run_dir
+from utils import files, run_dir
+
+# The flags belong to the programs that call define_flags, so that their --help shows them.
+flags.disclaim_key_flags()
 
 matplotlib.use("Agg")  # pictures are files: no screen is needed
 
@@ -44,16 +48,15 @@ def _read_result(model_dir):
     path = os.path.join(model_dir, "result.json")
     if not os.path.exists(path):
         raise ValueError(f"{path} does not exist: finish that run with --do_train --do_eval.")
-    return run_dir.read_json(path)
-
-
-def format_percent(row):
-    return f"{row.mean:.1%}" + ("" if row.deviation is None else f" ± {100 * row.deviation:.1f}")
+    return files.read_json(path)
 
 
 def format_table(rows, title="error rate"):
     """A Markdown table, one line per name."""
-    cells = [("", title, "runs"), *((row.name, format_percent(row), str(row.num_runs)) for row in rows)]
+    cells = [("", title, "runs")]
+    for row in rows:
+        deviation = "" if row.deviation is None else f" ± {100 * row.deviation:.1f}"
+        cells.append((row.name, f"{row.mean:.1%}{deviation}", str(row.num_runs)))
     widths = [max(len(line[column]) for line in cells) for column in range(3)]
     lines = ["| " + " | ".join(cell.ljust(width) for cell, width in zip(line, widths)) + " |" for line in cells]
     lines.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
@@ -62,20 +65,19 @@ def format_table(rows, title="error rate"):
 
 def write_tables(path, rows):
     """Writes the table as Markdown to `path`.md and, in full precision, as CSV to `path`.csv."""
-    with open(f"{path}.md", "w") as file:
+    with files.replacing(f"{path}.md") as file:
         file.write(format_table(rows) + "\n")
-    with open(f"{path}.csv", "w", newline="") as file:
+    with files.replacing(f"{path}.csv") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(["name", "error_rate", "deviation", "runs"])
-        writer.writerows(
-            [row.name, row.mean, "" if row.deviation is None else row.deviation, row.num_runs] for row in rows
-        )
+        writer.writerows(rows)  # None is written as ""
 
 
 def draw_curves(axes, runs, metric, label):
     """Draws a metric of metrics.jsonl over the steps: one line per name, the mean over its runs."""
     for name, model_dirs in runs.items():
-        curves = [_read_curve(model_dir, metric) for model_dir in model_dirs]
+        runs_of_name = map(run_dir.read_metrics, model_dirs)
+        curves = [{line["step"]: line[metric] for line in lines if metric in line} for lines in runs_of_name]
         steps = sorted(set.intersection(*(set(curve) for curve in curves)))
         axes.plot(steps, [np.mean([curve[step] for curve in curves]) for step in steps], label=name)
     axes.set_xlabel("step")
@@ -84,5 +86,37 @@ def draw_curves(axes, runs, metric, label):
     axes.legend()
 
 
-def _read_curve(model_dir, metric):
-    return {line["step"]: line[metric] for line in run_dir.read_metrics(model_dir) if metric in line}
+# ---- the programs image.report and text.report ----------------------------------------------------------------------
+
+
+def define_flags(aug_ops):
+    """Args:
+    aug_ops: the default of the flag that names an augmentation.
+    """
+    flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
+    flags.DEFINE_string("data_dir", "", "Records with augmented copies, to show some; '' draws the curves alone.")
+    flags.DEFINE_string("aug_ops", aug_ops, "Augmentation to show.")
+    flags.DEFINE_string("output", "report.png", "Picture to write; the table goes beside it, as .md and .csv.")
+
+
+def write_report(draw_examples):
+    """Prints and writes the table, and draws the picture, as the flags say.
+
+    Args:
+      draw_examples: a function (axes, data_dir, aug_ops) that draws some augmented examples.
+    """
+    output, data_dir = flags.FLAGS.output, flags.FLAGS.data_dir
+    runs = parse_runs(flags.FLAGS.run)
+    rows = collect(runs)
+    print(format_table(rows))
+    write_tables(os.path.splitext(output)[0], rows)
+    num_panels = 3 if data_dir else 2
+    figure, axes = plt.subplots(1, num_panels, figsize=(5 * num_panels, 4.5))
+    draw_curves(axes[0], runs, "loss", "training loss")
+    draw_curves(axes[1], runs, "test_accuracy", "test accuracy")
+    if data_dir:
+        draw_examples(axes[2], data_dir, flags.FLAGS.aug_ops)
+    figure.tight_layout()
+    figure.savefig(output, dpi=100)
+    plt.close(figure)
+    print(f"{'curves and augmented examples' if data_dir else 'curves'}: {output}")

@@ -7,48 +7,29 @@ import platform
 import subprocess
 import sys
 import time
-import uuid
 
 import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from utils import settings
-
-
-def write_json(path, value):
-    """Writes JSON under a temporary name and renames it, so that a reader sees the old file or the new one."""
-    temporary = f"{path}.tmp-{uuid.uuid4().hex}"  # several workers may write the same file at once
-    with tf.io.gfile.GFile(temporary, "w") as file:
-        file.write(json.dumps(value, indent=2) + "\n")
-    tf.io.gfile.rename(temporary, path, overwrite=True)
-
-
-def read_json(path):
-    with tf.io.gfile.GFile(path) as file:
-        try:
-            return json.loads(file.read())
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is not valid JSON ({error}): delete it or restore it.") from error
+from utils import files, settings
 
 
 def prepare(model_dir, config):
     """Makes model_dir, or takes up the run that is in it; refuses a run of other settings that left checkpoints."""
     path = os.path.join(model_dir, "config.json")
-    try:
+    with files.explain_refusal(f"model_dir={model_dir}", "choose another --model_dir."):
         tf.io.gfile.makedirs(model_dir)
         # An attempt that failed before its first checkpoint, on a wrong setting say, left nothing to be continued.
         left = [os.path.join(model_dir, name) for name in ("best", "checkpoints")]
         if tf.io.gfile.exists(path) and any(tf.io.gfile.exists(folder) for folder in left):
-            lines = settings.contradictions(config, read_json(path))
+            lines = settings.contradictions(config, files.read_json(path))
             if lines:
                 raise ValueError(
                     f"model_dir={model_dir} holds a run of another configuration ({'; '.join(lines)}). "
                     "Give those settings again to continue it, or choose another --model_dir."
                 )
-        write_json(path, dataclasses.asdict(config))
-    except (OSError, tf.errors.OpError) as error:
-        raise ValueError(f"model_dir={model_dir} cannot be written ({error}): choose another --model_dir.") from error
+        files.write_json(path, dataclasses.asdict(config))
 
 
 def versions():
@@ -74,9 +55,8 @@ class MetricsWriter:
         """Lines later than `start_step`, from a run that was killed after its last checkpoint, are dropped."""
         self.path = os.path.join(model_dir, "metrics.jsonl")
         lines = [line for line in read_metrics(model_dir) if line["step"] <= start_step]
-        with tf.io.gfile.GFile(f"{self.path}.tmp", "w") as file:
+        with files.replacing(self.path) as file:
             file.write("".join(json.dumps(line) + "\n" for line in lines))
-        tf.io.gfile.rename(f"{self.path}.tmp", self.path, overwrite=True)
         self.summaries = tf.summary.create_file_writer(os.path.join(model_dir, "tensorboard"))
         self.start_time, self.start_step, self.train_steps = time.time(), start_step, train_steps
         self.bar = tqdm(total=train_steps, initial=start_step, unit="step", disable=None)  # off unless on a terminal
@@ -87,13 +67,9 @@ class MetricsWriter:
 
     def write(self, step, metrics):
         metrics = {name: float(value) for name, value in metrics.items()}
-        try:
+        advice = "make room; the same command goes on from the last checkpoint."
+        with files.explain_refusal(f"step={step}: {self.path}", advice):
             self._write_files(step, metrics)
-        except (OSError, tf.errors.OpError) as error:
-            raise ValueError(
-                f"step={step}: metrics cannot be written to {self.path} ({error}). Make room; the same command goes on "
-                "from the last checkpoint."
-            ) from error
         shown = {name: f"{value:.4g}" for name, value in metrics.items() if name in SHOWN}
         if not self.bar.disable:
             self.bar.set_postfix(shown)
@@ -155,20 +131,17 @@ class Checkpoints:
         self._save(self.manager, step)
 
     def save_if_best(self, step, value):
-        best = read_json(self.best_path)[self.measure] if tf.io.gfile.exists(self.best_path) else None
+        best = files.read_json(self.best_path)[self.measure] if tf.io.gfile.exists(self.best_path) else None
         if best is None or (value < best if self.lowest_is_best else value > best):
             self._save(self.best_manager, step)
-            write_json(self.best_path, {"step": step, self.measure: value})
+            files.write_json(self.best_path, {"step": step, self.measure: value})
 
     def _save(self, manager, step):
-        try:
+        last_path = self.last_path()
+        then = f"goes on from the last one, {last_path}" if last_path else "starts again"
+        what = f"step={step}: the checkpoint in {manager.directory}"
+        with files.explain_refusal(what, f"make room; the same command {then}."):
             manager.save(checkpoint_number=step)
-        except (OSError, tf.errors.OpError) as error:
-            last_path = self.last_path()
-            raise ValueError(
-                f"step={step}: the checkpoint cannot be written to {manager.directory} ({error}). Make room; the same "
-                f"command {f'goes on from the last one, {last_path}' if last_path else 'starts again'}."
-            ) from error
 
     def last_path(self):
         """The last checkpoint whose files have not been deleted, or None."""

@@ -1,9 +1,11 @@
 """The course of a run, which images and text share: steps, log lines, evaluations, checkpoints, result."""
 
+import contextlib
 import math
 import time
 
 import numpy as np
+import tensorflow as tf
 
 from utils import distribution, run_dir
 
@@ -11,6 +13,17 @@ from utils import distribution, run_dir
 def compile_model(model, optimizer, config):
     model.compile(optimizer=optimizer, jit_compile=config.jit_compile, steps_per_execution=steps_per_call(config))
     model.optimizer.build(model.network.trainable_variables)
+
+
+@contextlib.contextmanager
+def precision(name):
+    """Layers created inside compute in "float16" or "bfloat16"; "" leaves them as they are."""
+    before = tf.keras.mixed_precision.global_policy()
+    tf.keras.mixed_precision.set_global_policy(f"mixed_{name}" if name else before)
+    try:
+        yield
+    finally:
+        tf.keras.mixed_precision.set_global_policy(before)
 
 
 def train(
@@ -35,14 +48,14 @@ def train(
     iterator, train_steps_on_device = iter(create_batches(step)), model.make_train_function()
     writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
     while step < config.train_steps:
-        next_stop = min((step // interval + 1) * interval for interval in intervals(config))
+        next_stop = min((step // interval + 1) * interval for interval in config.intervals)
         started, num_steps = time.time(), next_stop - step
         while step < next_stop:
             train_steps_on_device(iterator)
             step += steps_per_call(config)
             writer.advance(step)
         metrics = run_dir.take_metrics(model, step)
-        metrics["examples_per_second"] = num_steps * examples_per_step(config) / (time.time() - started)
+        metrics["examples_per_second"] = num_steps * config.examples_per_step / (time.time() - started)
         at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
         if evaluate_dev and at_checkpoint:
             values = evaluate_dev()
@@ -57,19 +70,10 @@ def train(
     writer.close()
 
 
-def intervals(config):
-    """The training stops at multiples of these: for a log line, a checkpoint, an evaluation, the end."""
-    return [config.log_steps, config.save_steps, config.train_steps] + [config.eval_steps] * (config.eval_steps > 0)
-
-
 def steps_per_call(config):
     """The most steps up to `iterations` that the device can make in one call without missing a stop."""
-    common = math.gcd(*intervals(config))
+    common = math.gcd(*config.intervals)
     return max(divisor for divisor in range(1, min(config.iterations, common) + 1) if common % divisor == 0)
-
-
-def examples_per_step(config):
-    return config.train_batch_size * (1 + 2 * config.unsup_ratio)
 
 
 def check_batch_sizes(config, strategy):

@@ -1,6 +1,6 @@
 """UDAModel: the one training step that images and text share.
 
-    model = UDAModel(create_network, num_classes=10, train_steps=500_000, unsup_coeff=1.0)
+    model = UDAModel(create_network, num_classes=10, objective=ObjectiveConfig(train_steps=500_000, tsa="linear"))
     model.compile(optimizer=tf.keras.optimizers.SGD(0.03, momentum=0.9, nesterov=True))
     model.fit(batches)      # dicts of "sup", "label" and, for UDA, "original", "augmented"
 
@@ -39,30 +39,13 @@ METRIC_NAMES = (
 class UDAModel(tf.keras.Model):
     """A classifier trained on labelled examples and on consistency between two views of unlabelled ones."""
 
-    def __init__(
-        self,
-        create_network,
-        num_classes,
-        train_steps,
-        tsa="",
-        softmax_temp=-1.0,
-        confidence_thresh=-1.0,
-        unsup_coeff=1.0,
-        ent_min_coeff=0.0,
-        weight_decay_rate=0.0,
-        ema_decay=0.0,
-        joint_pass=True,
-        num_parts=1,
-    ):
-        """Builds the network, and its moving average if `ema_decay` is not 0.
+    def __init__(self, create_network, num_classes, objective, weight_decay_rate=0.0, joint_pass=True, num_parts=1):
+        """Builds the network, and its moving average if the objective's `ema_decay` is not 0.
 
         Args:
           create_network: a function without arguments that returns a built Keras model from features to logits.
-          tsa, softmax_temp, confidence_thresh: see utils/objective.py; "" and -1 switch them off.
-          unsup_coeff: λ, the weight of the consistency loss.
-          ent_min_coeff: weight of the entropy of predictions on original unlabelled examples.
+          objective: utils.settings.ObjectiveConfig, such as the configuration of a run.
           weight_decay_rate: times half the squared norm of ALL trainable weights, added to the loss; with joint_pass.
-          ema_decay: decay of the moving average of weights and batch-norm statistics that evaluation uses.
           joint_pass: one pass of the network over all views, which batch-norm statistics need. Without it every view
             has its own pass, so that their shapes may differ and the target costs no backward work.
           num_parts: without joint_pass, the parts in which a batch goes through the network, for devices with little
@@ -76,12 +59,9 @@ class UDAModel(tf.keras.Model):
                 f"weight_decay_rate={weight_decay_rate}: separate passes have no such term; let the optimizer decay."
             )
         self.network = create_network()
-        self.average_network = _create_average(create_network) if ema_decay else None
+        self.average_network = _create_average(create_network) if objective.ema_decay else None
         self.start_average()
-        self.num_classes, self.train_steps = num_classes, train_steps
-        self.tsa, self.softmax_temp, self.confidence_thresh = tsa, softmax_temp, confidence_thresh
-        self.unsup_coeff, self.ent_min_coeff = unsup_coeff, ent_min_coeff
-        self.weight_decay_rate, self.ema_decay = weight_decay_rate, ema_decay
+        self.num_classes, self.objective, self.weight_decay_rate = num_classes, objective, weight_decay_rate
         self.joint_pass, self.num_parts = joint_pass, num_parts
         self.train_metrics = {name: tf.keras.metrics.Mean(name) for name in METRIC_NAMES}
         self.train_metrics["pseudo_label_balance"] = ClassBalance("pseudo_label_balance", num_classes)
@@ -115,13 +95,13 @@ class UDAModel(tf.keras.Model):
         return {name: self.train_metrics[name].result() for name in metrics}
 
     def gradients_of_joint_pass(self, batch):
-        views = [batch["sup"]]
+        views = [batch["sup"]]  # features [B, …]; the unlabelled views have r·B rows
         if "original" in batch:
             views += [batch["original"], batch["augmented"]]
         with tf.GradientTape() as tape:
             # One pass over all views: they share batch-norm statistics, as in the original release.
             features = tf.nest.map_structure(lambda *parts: tf.concat(parts, axis=0), *views)
-            logits = _split_like(self.network(features, training=True), views)
+            logits = _split_like(self.network(features, training=True), views)  # [B, K], then twice [r·B, K]
             metrics = self.supervised_terms(self.supervised_sums(logits[0], batch["label"]))
             if "original" in batch:
                 metrics |= self.unsupervised_terms(*logits[1:])
@@ -157,9 +137,9 @@ class UDAModel(tf.keras.Model):
 
     def add_unsupervised_pass(self, gradients, part):
         # The target is a constant for the gradient: no tape watches its pass, unless its entropy is minimised.
-        original_logits = None if self.ent_min_coeff else self.network(part["original"], training=True)
+        original_logits = None if self.objective.ent_min_coeff else self.network(part["original"], training=True)
         with tf.GradientTape() as tape:
-            if self.ent_min_coeff:
+            if self.objective.ent_min_coeff:
                 original_logits = self.network(part["original"], training=True)
             terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
             loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
@@ -181,9 +161,8 @@ class UDAModel(tf.keras.Model):
         return isinstance(self.optimizer, tf.keras.mixed_precision.LossScaleOptimizer)
 
     def supervised_sums(self, logits, labels):
-        """Sums over this replica's labelled examples."""
-        threshold = objective.tsa_threshold(self.tsa, self.optimizer.iterations, self.train_steps, self.num_classes)
-        losses, kept_mask = objective.supervised_loss(logits, labels, threshold)
+        """Sums over this replica's labelled examples; logits [b, K], labels [b] → scalars."""
+        losses, kept_mask = objective.supervised_loss(logits, labels, self.tsa_threshold())
         correct = tf.cast(tf.argmax(logits, axis=-1, output_type=labels.dtype) == labels, tf.float32)
         sums = {"loss": losses, "kept": kept_mask, "correct": correct, "count": tf.ones_like(losses)}
         return {name: tf.reduce_sum(values) for name, values in sums.items()}
@@ -194,17 +173,20 @@ class UDAModel(tf.keras.Model):
             "sup_loss": sums["loss"] * self.num_replicas / self.global_kept_count(sums),
             "sup_accuracy": sums["correct"] / sums["count"],
             "sup_kept_ratio": sums["kept"] / sums["count"],
-            "tsa_threshold": objective.tsa_threshold(
-                self.tsa, self.optimizer.iterations, self.train_steps, self.num_classes
-            ),
+            "tsa_threshold": self.tsa_threshold(),
         }
+
+    def tsa_threshold(self):
+        settings, step = self.objective, self.optimizer.iterations
+        return objective.tsa_threshold(settings.tsa, step, settings.train_steps, self.num_classes)
 
     def global_kept_count(self, sums):
         return tf.maximum(tf.distribute.get_replica_context().all_reduce("SUM", sums["kept"]), 1.0)
 
     def unsupervised_terms(self, original_logits, augmented_logits):
-        target = objective.target_log_probs(original_logits, self.softmax_temp)
-        mask = objective.confidence_mask(original_logits, self.confidence_thresh)
+        """Means over this replica's unlabelled examples; logits [n, K] → scalars, and the shares of the classes [K]."""
+        target = objective.target_log_probs(original_logits, self.objective.uda_softmax_temp)
+        mask = objective.confidence_mask(original_logits, self.objective.uda_confidence_thresh)
         divergence = objective.consistency_loss(target, augmented_logits)
         terms = {
             # The mean is over the whole batch, masked examples included (section 2.4).
@@ -215,13 +197,13 @@ class UDAModel(tf.keras.Model):
             "augmented_confidence": tf.reduce_mean(objective.confidence(augmented_logits)),
             "pseudo_label_balance": tf.reduce_mean(tf.one_hot(tf.argmax(target, axis=-1), self.num_classes), axis=0),
         }
-        if self.ent_min_coeff:
+        if self.objective.ent_min_coeff:
             log_probs = tf.nn.log_softmax(tf.cast(original_logits, tf.float32))
-            terms["entropy_loss"] = self.ent_min_coeff * tf.reduce_mean(objective.entropy(log_probs))
+            terms["entropy_loss"] = self.objective.ent_min_coeff * tf.reduce_mean(objective.entropy(log_probs))
         return terms
 
     def unlabelled_objective(self, terms):
-        return terms.get("entropy_loss", 0.0) + self.unsup_coeff * terms.get("unsup_loss", 0.0)
+        return terms.get("entropy_loss", 0.0) + self.objective.unsup_coeff * terms.get("unsup_loss", 0.0)
 
     @property
     def num_replicas(self):
@@ -237,7 +219,7 @@ class UDAModel(tf.keras.Model):
             return
         for average, weight in zip(self.average_network.weights, self.network.weights):
             if weight.dtype.is_floating:  # a counter has no average
-                average.assign_sub((1.0 - self.ema_decay) * (average - weight))
+                average.assign_sub((1.0 - self.objective.ema_decay) * (average - weight))
 
     def test_step(self, batch):
         """Accuracy (of more than five classes also top-5) and loss on "sup" and "label"; a "weight" of 0 is padding."""

@@ -10,8 +10,10 @@ import concurrent.futures
 import concurrent.futures.process
 import contextlib
 import functools
+import itertools
 import multiprocessing
 import os
+import signal
 import threading
 
 
@@ -20,7 +22,8 @@ def start_processes(workers):
     """Gives a function like `map` that calls a function, which can be pickled, for each job in one of the processes.
 
     Args:
-      workers: number of processes; with one, the work is done in this process. They start with their first job.
+      workers: number of processes; with one, the work is done in this process. They start with their first jobs,
+        and where a call has one job only, it is done in this process, too.
     """
     if workers <= 1:
         yield map
@@ -28,6 +31,7 @@ def start_processes(workers):
     # Spawned, not forked: TensorFlow's threads do not survive a fork.
     context = multiprocessing.get_context("spawn")
     executor = concurrent.futures.ProcessPoolExecutor(workers, context, _end_with_parent)
+    others = set(multiprocessing.active_children())
     try:
         yield functools.partial(_ordered_map, executor, workers)
     except concurrent.futures.process.BrokenProcessPool as error:
@@ -35,18 +39,40 @@ def start_processes(workers):
             f"One of workers={workers} processes was ended from outside, perhaps for lack of memory. Use fewer "
             "--workers; the same command goes on from what is finished."
         ) from error
+    except KeyboardInterrupt:
+        for process in set(multiprocessing.active_children()) - others:
+            process.kill()  # what they are at is not waited for
+        raise
     finally:
         executor.shutdown(cancel_futures=True)
 
 
 def _ordered_map(executor, workers, function, jobs):
-    pending = collections.deque()
-    for job in jobs:
+    jobs, pending = iter(jobs), collections.deque()
+    first_jobs = list(itertools.islice(jobs, 2))
+    if len(first_jobs) < 2:  # one alone is done before a process would have started
+        yield from map(function, first_jobs)
+        return
+    for job in itertools.chain(first_jobs, jobs):
         if len(pending) >= 2 * workers:
             yield pending.popleft().result()
-        pending.append(executor.submit(function, job))
+        with _ignoring_ctrl_c():
+            pending.append(executor.submit(function, job))
     while pending:
         yield pending.popleft().result()
+
+
+@contextlib.contextmanager
+def _ignoring_ctrl_c():
+    """Processes that start in the block never see Ctrl-C: this one does, and they end with it."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _end_with_parent():

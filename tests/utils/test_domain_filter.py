@@ -47,16 +47,11 @@ def select_rows(path, probabilities, num_per_class, min_probability=0.0, block_s
             None if position in unusable else probabilities[position] for position in range(start, len(probabilities))
         )
 
-    options = {"settings": {"pool": "a"}, "predict_proba": np.stack} | options
+    options = {"read": read, "settings": {"pool": "a"}, "predict_proba": np.stack} | options
+    config = domain_filter.FilterConfig("model", "pool", num_per_class, min_probability, batch_size=block_size)
+    num_examples, num_classes = probabilities.shape
     return domain_filter.select(
-        options.pop("read", read),
-        len(probabilities),
-        num_classes=probabilities.shape[1],
-        num_per_class=num_per_class,
-        min_probability=min_probability,
-        block_size=block_size,
-        state_path=path / "state.npz",
-        **options,
+        num_examples=num_examples, num_classes=num_classes, config=config, state_path=path / "state.npz", **options
     )
 
 
@@ -123,12 +118,6 @@ def test_examples_that_cannot_be_used_are_passed_over(tmp_path):
     assert selection.skipped.tolist() == sorted(unusable)
     assert selection.kept().positions.tolist() == sorted(set(range(40)) - unusable)
     assert selection.num_predicted.sum() == 40 - len(unusable)
-
-
-def test_the_chosen_examples_are_found_again():
-    letters = "abcdefghij"
-    assert list(domain_filter.take(iter(letters), np.array([0, 1, 4, 9]))) == ["a", "b", "e", "j"]
-    assert list(domain_filter.take(iter(letters), range(8, 10))) == ["i", "j"]
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
@@ -206,6 +195,7 @@ def killed_state(tmp_path_factory):
     return (folder / "state.npz").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_resumed_run_equals_an_uninterrupted_one(killed_state, tmp_path):
     (tmp_path / "state.npz").write_bytes(killed_state)
     probabilities, seen = random_probabilities(300), []

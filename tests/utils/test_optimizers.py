@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from tests.text.small_bert import CONFIG
-from text.models import create_network
+from text.models.bert import create_bert
 from utils.distribution import create_strategy
 from utils.optimizers import BertAdamW
 from utils.schedules import WarmupLinear
@@ -133,7 +133,7 @@ def norm_and_bias_names(network):
 
 
 def test_all_weights_of_the_text_network_decay_but_layer_norms_and_biases():
-    network = create_network(CONFIG, num_classes=2, max_seq_length=16)
+    network = create_bert(CONFIG, num_classes=2, max_seq_length=16)
     variables = network.trainable_variables
     for variable in variables:
         variable.assign(tf.ones_like(variable))

@@ -204,6 +204,7 @@ def killed_dir(tmp_path_factory):
     return set_dir
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_whole_shards_and_a_temporary_file(killed_dir):
     found = sorted(os.listdir(killed_dir))
     temporary = [name for name in found if name.startswith("records-00001")]
@@ -257,7 +258,7 @@ def test_a_shard_without_receipt_is_written_again(tmp_path):
 
 def test_another_setting_is_refused_and_named(tmp_path):
     write_set(tmp_path)
-    expected = r"other settings \(seed: found 3, expected 4\)\. Delete that folder, or choose another --output_dir\."
+    expected = r"other settings \(seed: found 3, expected 4\)\. Delete that folder, or choose another --data_dir\."
     with pytest.raises(ValueError, match=expected):
         records.begin_set(str(tmp_path), SETTINGS | {"seed": 4})
     with pytest.raises(ValueError, match=r"other settings \(size: found None, expected 5\)\. Ask for another\."):
@@ -297,7 +298,7 @@ def test_info_that_is_not_json_is_named(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_named_with_advice(tmp_path):
     (tmp_path / "file").write_text("a file where the folder should be")
-    with pytest.raises(ValueError, match=r"file/set cannot be written \(.*\)\. Make room there or choose another"):
+    with pytest.raises(ValueError, match=r"file/set cannot be written \(.*\): make room there or choose another"):
         records.begin_set(str(tmp_path / "file" / "set"), SETTINGS)
 
 
@@ -328,10 +329,10 @@ def test_after_room_was_made_the_set_is_completed(tmp_path):
 
 
 def test_a_full_disk_at_the_start_or_at_the_end_is_told_too(tmp_path, no_room):
-    with pytest.raises(ValueError, match=r"large cannot be written .*File too large.* Make room there or choose"):
+    with pytest.raises(ValueError, match=r"large cannot be written .*File too large.* make room there or choose"):
         records.begin_set(str(tmp_path / "large"), SETTINGS | {"indices": list(range(5000))})
     settings = SETTINGS | {"indices": list(range(1500))}
     assert records.begin_set(str(tmp_path / "many"), settings)
-    with pytest.raises(ValueError, match=r"many cannot be written .*File too large.* Make room there or choose"):
+    with pytest.raises(ValueError, match=r"many cannot be written .*File too large.* make room there or choose"):
         write_set(tmp_path / "many", num_shards=15, settings=settings)
     assert read_info(tmp_path / "many") == {"complete": False, "settings": settings}

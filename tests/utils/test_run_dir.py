@@ -1,9 +1,7 @@
 """utils/run_dir.py: what a run leaves behind survives kills and tells what went wrong."""
 
-import dataclasses
 import json
 import math
-import os
 import resource
 import types
 
@@ -11,44 +9,14 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from utils import run_dir, settings
-from utils.settings import setting
+from utils import files, run_dir
+from utils.settings import Settings, config_class, setting
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+@config_class()
+class Config(Settings):
     train_steps: int = setting(100, "Number of updates.")
     log_steps: int = setting(10, "Steps between lines.", resumable=True)
-
-    def __post_init__(self):
-        settings.check(self)
-
-
-# ---- JSON -----------------------------------------------------------------------------------------------------------
-
-
-def test_json_comes_back_and_no_temporary_file_stays(tmp_path):
-    value = {"name": "größe", "numbers": [1, 2.5, None], "nested": {"yes": True}}
-    run_dir.write_json(str(tmp_path / "value.json"), value)
-    run_dir.write_json(str(tmp_path / "value.json"), value | {"more": 1})
-    assert run_dir.read_json(str(tmp_path / "value.json")) == value | {"more": 1}
-    assert os.listdir(tmp_path) == ["value.json"]
-
-
-def test_a_value_that_cannot_be_written_leaves_the_old_file(tmp_path):
-    path = str(tmp_path / "value.json")
-    run_dir.write_json(path, {"old": 1})
-    with pytest.raises(TypeError, match="not JSON serializable"):
-        run_dir.write_json(path, {"new": object()})
-    assert run_dir.read_json(path) == {"old": 1}
-
-
-def test_damaged_json_is_named(tmp_path):
-    (tmp_path / "value.json").write_text('{"half": ')
-    with pytest.raises(
-        ValueError, match=r"value\.json is not valid JSON \(Expecting value.*\): delete it or restore it"
-    ):
-        run_dir.read_json(str(tmp_path / "value.json"))
 
 
 # ---- config.json ----------------------------------------------------------------------------------------------------
@@ -57,13 +25,13 @@ def test_damaged_json_is_named(tmp_path):
 def test_a_new_folder_is_made_and_the_configuration_kept(tmp_path):
     model_dir = str(tmp_path / "runs" / "new")
     run_dir.prepare(model_dir, Config())
-    assert run_dir.read_json(f"{model_dir}/config.json") == {"train_steps": 100, "log_steps": 10}
+    assert files.read_json(f"{model_dir}/config.json") == {"train_steps": 100, "log_steps": 10}
 
 
 def test_a_run_of_the_same_configuration_is_taken_up_with_its_resumable_settings_changed(tmp_path):
     run_dir.prepare(str(tmp_path), Config())
     run_dir.prepare(str(tmp_path), Config(log_steps=5))
-    assert run_dir.read_json(str(tmp_path / "config.json"))["log_steps"] == 5
+    assert files.read_json(str(tmp_path / "config.json"))["log_steps"] == 5
 
 
 @pytest.mark.parametrize("folder", ["checkpoints", "best"])
@@ -73,13 +41,13 @@ def test_a_run_of_another_configuration_is_refused_and_left_alone(tmp_path, fold
     message = r"holds a run of another configuration \(train_steps: was 100, now 7\)\. Give those settings again to "
     with pytest.raises(ValueError, match=message + r"continue it, or choose another --model_dir\."):
         run_dir.prepare(str(tmp_path), Config(train_steps=7, log_steps=5))
-    assert run_dir.read_json(str(tmp_path / "config.json")) == {"train_steps": 100, "log_steps": 10}
+    assert files.read_json(str(tmp_path / "config.json")) == {"train_steps": 100, "log_steps": 10}
 
 
 def test_an_attempt_that_left_no_checkpoint_does_not_bind_the_next_one(tmp_path):
     run_dir.prepare(str(tmp_path), Config())
     run_dir.prepare(str(tmp_path), Config(train_steps=7))
-    assert run_dir.read_json(str(tmp_path / "config.json")) == {"train_steps": 7, "log_steps": 10}
+    assert files.read_json(str(tmp_path / "config.json")) == {"train_steps": 7, "log_steps": 10}
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):
@@ -181,9 +149,7 @@ def test_metrics_that_cannot_be_written_are_told(tmp_path):
     writer = run_dir.MetricsWriter(str(tmp_path), 0, train_steps=40)
     (tmp_path / "metrics.jsonl").unlink()
     (tmp_path / "metrics.jsonl").mkdir()
-    message = (
-        r"step=10: metrics cannot be written to .*metrics\.jsonl \(.*\)\. Make room; the same command goes on from"
-    )
+    message = r"step=10: .*metrics\.jsonl cannot be written \(.*\): make room; the same command goes on from"
     with pytest.raises(ValueError, match=message):
         writer.write(10, {"loss": 1.0})
     writer.close()
@@ -299,7 +265,7 @@ def test_only_the_last_few_checkpoints_and_the_best_are_kept(tmp_path):
     train_with_checkpoints(tmp_path, [0.1, 0.4, 0.2, 0.3, 0.1], max_to_keep=2)
     assert checkpoint_steps(tmp_path / "checkpoints") == [4, 5]
     assert checkpoint_steps(tmp_path / "best") == [2]
-    assert run_dir.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.4}
+    assert files.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.4}
 
 
 def test_a_continued_run_still_keeps_only_the_last_few(tmp_path):
@@ -321,7 +287,7 @@ def test_the_best_of_an_earlier_part_of_the_run_is_remembered(tmp_path):
     train_with_checkpoints(tmp_path, [0.2, 0.4])
     checkpoints = run_dir.Checkpoints(str(tmp_path), create_model(), 2)
     checkpoints.save_if_best(3, 0.3)
-    assert run_dir.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.4}
+    assert files.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.4}
     checkpoints.save_if_best(4, 0.5)
     assert checkpoint_steps(tmp_path / "best") == [4]
 
@@ -382,7 +348,7 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # larger files fail, as on a full disk
     try:
         message = (
-            r"step=2: the checkpoint cannot be written to .*checkpoints \((?s:.*)File too large(?s:.*)\)\. Make room; "
+            r"step=2: the checkpoint in .*checkpoints cannot be written \((?s:.*)File too large(?s:.*)\): make room; "
         )
         with pytest.raises(ValueError, match=message + r"the same command goes on from the last one, .*ckpt-1\.$"):
             checkpoints.save(2)
@@ -396,5 +362,5 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(tmp_path):
 def test_a_first_checkpoint_that_cannot_be_written_names_no_earlier_one(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     checkpoints = run_dir.Checkpoints(str(tmp_path), create_model(), 2)
-    with pytest.raises(ValueError, match=r"\. Make room; the same command starts again\.$"):
+    with pytest.raises(ValueError, match=r": make room; the same command starts again\.$"):
         checkpoints.save(2)

@@ -7,21 +7,21 @@ import pytest
 from absl import flags
 
 from image.config import Config as ImageConfig
-from tests.image.small_data import parsed_flags
+from image.config import PreprocessConfig as ImagePreprocessConfig
+from tests.programs import parsed_flags
+from text.config import Config as TextConfig
+from text.config import PreprocessConfig as TextPreprocessConfig
 from utils import settings
-from utils.settings import setting
+from utils.settings import Settings, config_class, setting
 
 
-@dataclasses.dataclass(frozen=True)
-class Config:
+@config_class()
+class Config(Settings):
     train_steps: int = setting(100, "Number of updates.", minimum=1, maximum=1000)
     learning_rate: float = setting(0.5, "Peak learning rate.", minimum=0)
     use_average: bool = setting(False, "Whether to average.")
     tsa: str = setting("", "Schedule.", ("", "log", "exp"))
     log_steps: int = setting(10, "Steps between lines.", resumable=True)
-
-    def __post_init__(self):
-        settings.check(self)
 
 
 MODULE = types.SimpleNamespace(define_flags=lambda: settings.define_flags(Config))
@@ -129,17 +129,65 @@ def test_the_bounds_themselves_and_whole_numbers_for_floats_are_allowed():
 @pytest.mark.parametrize(
     "values, message",
     [
-        ({"sup_size": 10, "dev_size": 10}, r"dev_size=10 leaves nothing of sup_size=10 to train on\."),
         ({"ema_decay": 1.0}, r"ema_decay=1\.0: expected less than 1\."),
         ({"train_steps": 5, "warmup_steps": 5}, r"warmup_steps=5: expected fewer than train_steps=5\."),
         ({"tsa": "cosine"}, r"tsa='cosine': expected one of '', 'log', 'linear', 'exp'\."),
-        ({"aug": "autoaugment"}, r"aug='autoaugment': expected one of 'randaugment', 'cutout', 'crop_flip'\."),
+        ({"aug_ops": "autoaugment"}, r"aug_ops='autoaugment': expected one of 'randaugment', 'cutout', 'crop_flip'\."),
         ({"model_name": "vgg"}, r"model_name='vgg': expected one of 'wrn'"),
     ],
 )
 def test_settings_of_an_image_run_that_exclude_each_other_are_named(values, message):
     with pytest.raises(ValueError, match=message):
         ImageConfig(**values)
+
+
+# ---- classes of settings --------------------------------------------------------------------------------------------
+
+
+@config_class(train_steps=7)
+class Derived(Config):
+    width: int = setting(3, "Width.", minimum=1)
+
+
+def test_a_derived_class_has_its_own_defaults_and_the_inherited_limits():
+    assert (Derived().train_steps, Derived().learning_rate, Derived().width) == (7, 0.5, 3)
+    assert Config().train_steps == 100
+    with pytest.raises(ValueError, match="train_steps=0: expected at least 1"):
+        Derived(train_steps=0)
+    with pytest.raises(KeyError, match="depth"):
+        config_class(depth=3)(type("Wrong", (Config,), {"__annotations__": {}}))
+
+
+@config_class()
+class Renamed(Settings):
+    unsup_coeff: float = setting(1.0, "Weight.", alias="uda_coeff")
+
+
+def test_a_flag_answers_to_its_other_name_too():
+    module = types.SimpleNamespace(define_flags=lambda: settings.define_flags(Renamed))
+    with parsed_flags(module, "--uda_coeff=2"):
+        assert settings.from_flags(Renamed) == Renamed(unsup_coeff=2.0)
+
+
+def test_a_run_of_before_a_setting_was_renamed_can_be_continued():
+    assert settings.contradictions(Renamed(unsup_coeff=2.0), {"uda_coeff": 2.0}) == []
+    assert settings.contradictions(Renamed(), {"uda_coeff": 2.0}) == ["unsup_coeff: was 2.0, now 1.0"]
+
+
+def test_the_default_of_before_is_the_default_of_now():
+    stored = dataclasses.asdict(ImageConfig()) | {"image_size": 224}
+    assert settings.contradictions(ImageConfig(), stored) == []
+    assert settings.contradictions(ImageConfig(image_size=32), stored) == ["image_size: was 224, now 32"]
+
+
+def test_the_pairs_of_preprocessing_and_training_share_one_definition_of_each_setting():
+    for preprocess, train in ((ImagePreprocessConfig, ImageConfig), (TextPreprocessConfig, TextConfig)):
+        fields = [{field.name: field for field in dataclasses.fields(config)} for config in (preprocess, train)]
+        shared = (fields[0].keys() & fields[1].keys()) - {"seed"}  # of the augmentation, and of the training
+        assert len(shared) >= 10
+        for name in shared:
+            assert fields[0][name].default == fields[1][name].default, name
+            assert fields[0][name].metadata is fields[1][name].metadata, name
 
 
 # ---- continued runs -------------------------------------------------------------------------------------------------

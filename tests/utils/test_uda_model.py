@@ -5,6 +5,7 @@ import pytest
 import tensorflow as tf
 
 from utils.distribution import create_strategy, distribute
+from utils.settings import ObjectiveConfig
 from utils.uda_model import METRIC_NAMES, ClassBalance, UDAModel
 
 CLASSES, SIZE, TRAIN_STEPS = 3, 5, 100
@@ -41,9 +42,12 @@ def create_batch(num_sup=4, num_unsup=8, seed=0):
 
 
 def create_model(create_network=create_linear, learning_rate=0.1, compile_options=None, **settings):
-    settings = {"train_steps": TRAIN_STEPS, "softmax_temp": 0.5, "confidence_thresh": 0.4, **settings}
+    settings = {"train_steps": TRAIN_STEPS, "uda_softmax_temp": 0.5, "uda_confidence_thresh": 0.4, **settings}
+    options = {
+        name: settings.pop(name) for name in ("weight_decay_rate", "joint_pass", "num_parts") if name in settings
+    }
     tf.keras.utils.set_random_seed(1)
-    model = UDAModel(create_network, CLASSES, **settings)
+    model = UDAModel(create_network, CLASSES, ObjectiveConfig(**settings), **options)
     model.compile(tf.keras.optimizers.SGD(learning_rate), **(compile_options or {}))
     return model
 
@@ -115,15 +119,15 @@ def test_one_update_follows_the_gradient_of_the_objective_with_the_target_fixed(
 def test_entropy_term_has_a_gradient_through_the_original_view():
     batch = create_batch()
     batch["augmented"] = batch["original"]
-    plain = weights_after([batch], softmax_temp=-1, unsup_coeff=0.0)
-    with_entropy = weights_after([batch], softmax_temp=-1, unsup_coeff=0.0, ent_min_coeff=1.0)
+    plain = weights_after([batch], uda_softmax_temp=-1, unsup_coeff=0.0)
+    with_entropy = weights_after([batch], uda_softmax_temp=-1, unsup_coeff=0.0, ent_min_coeff=1.0)
     assert np.abs(plain[0] - with_entropy[0]).max() > 1e-4
 
 
 EVERY_SETTING = {
     "tsa": ("", "linear"),
-    "softmax_temp": (-1.0, 0.5),
-    "confidence_thresh": (-1.0, 0.6),
+    "uda_softmax_temp": (-1.0, 0.5),
+    "uda_confidence_thresh": (-1.0, 0.6),
     "unsup_coeff": (1.0, 3.0),
     "ent_min_coeff": (0.0, 0.5),
     "weight_decay_rate": (0.0, 0.1),
@@ -131,26 +135,28 @@ EVERY_SETTING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", EVERY_SETTING)
 def test_every_objective_setting_matters(name):
-    base = {"confidence_thresh": -1.0, "ema_decay": 0.9}
+    base = {"uda_confidence_thresh": -1.0, "ema_decay": 0.9}
     batches = [create_batch(seed=seed) for seed in range(3)]
     first, second = (weights_after(batches, **{**base, name: value}) for value in EVERY_SETTING[name])
     assert max(np.abs(a - b).max() for a, b in zip(first, second)) > 1e-5
 
 
+@pytest.mark.slow
 def test_identical_views_without_sharpening_train_like_the_supervised_model():
     batch = create_batch()
     batch["augmented"] = batch["original"]
     supervised = {key: batch[key] for key in ("sup", "label")}
-    first = weights_after([batch], softmax_temp=-1, confidence_thresh=-1)
+    first = weights_after([batch], uda_softmax_temp=-1, uda_confidence_thresh=-1)
     second = weights_after([supervised])
     np.testing.assert_allclose(first[0], second[0], atol=1e-6)
 
 
 def test_masked_examples_still_count_in_the_mean():
     batch = create_batch()
-    model = create_model(confidence_thresh=0.999, softmax_temp=-1)
+    model = create_model(uda_confidence_thresh=0.999, uda_softmax_temp=-1)
     # One certain unlabelled example among seven uncertain ones.
     kernel, bias = model.network.get_weights()
     batch["original"] = np.zeros_like(batch["original"])
@@ -232,6 +238,7 @@ def two_replicas():
 ALL_TERMS = {"ema_decay": 0.9, "ent_min_coeff": 0.3, "weight_decay_rate": 0.01, "unsup_coeff": 2.0}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("tsa", ["", "linear", "exp"])
 def test_two_replicas_match_one(tsa):
     batches = [create_batch(num_sup=8, seed=seed) for seed in range(4)]
@@ -241,6 +248,7 @@ def test_two_replicas_match_one(tsa):
         np.testing.assert_allclose(a, b, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_tsa_divides_by_the_global_count_of_kept_examples():
     # All kept examples lie on one replica; dividing by its own count would double the loss.
     batch = create_batch(num_sup=4)
@@ -257,6 +265,7 @@ def test_tsa_divides_by_the_global_count_of_kept_examples():
     np.testing.assert_allclose(history["sup_loss"][0], expected, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_metrics_do_not_depend_on_the_number_of_replicas():
     batch = create_batch(num_sup=8)
     one = train(create_model(tsa="linear", **ALL_TERMS), [batch])
@@ -267,6 +276,7 @@ def test_metrics_do_not_depend_on_the_number_of_replicas():
         np.testing.assert_allclose(one[name], two[name], rtol=1e-5, atol=1e-6, err_msg=name)
 
 
+@pytest.mark.slow
 def test_synchronised_batch_norm_on_two_replicas_matches_one():
     batches = [create_batch(num_sup=8, seed=seed) for seed in range(3)]
     one = weights_after(batches, create_network=create_batch_norm, **ALL_TERMS)
@@ -279,6 +289,7 @@ def test_synchronised_batch_norm_on_two_replicas_matches_one():
         np.testing.assert_allclose(a, b, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_step_compiles_with_xla_and_gives_the_same_update():
     batches = [create_batch(num_sup=8, seed=seed) for seed in range(2)]
     settings = {"create_network": create_batch_norm, "tsa": "exp", **ALL_TERMS}
@@ -307,12 +318,12 @@ def test_features_may_be_a_structure():
 # ---- a pass for each view -------------------------------------------------------------------------------------------
 
 OBJECTIVES = {
-    "plain": {"softmax_temp": -1.0, "confidence_thresh": -1.0},
+    "plain": {"uda_softmax_temp": -1.0, "uda_confidence_thresh": -1.0},
     "tsa linear": {"tsa": "linear"},
     "tsa log": {"tsa": "log"},
     "tsa exp": {"tsa": "exp"},
-    "sharpened": {"softmax_temp": 0.4, "confidence_thresh": -1.0},
-    "masked": {"softmax_temp": -1.0, "confidence_thresh": 0.5},
+    "sharpened": {"uda_softmax_temp": 0.4, "uda_confidence_thresh": -1.0},
+    "masked": {"uda_softmax_temp": -1.0, "uda_confidence_thresh": 0.5},
     "entropy": {"ent_min_coeff": 0.3},
     "weighted": {"unsup_coeff": 3.0},
     "everything": {"tsa": "linear", "ent_min_coeff": 0.3, "unsup_coeff": 2.0, "ema_decay": 0.9},
@@ -360,7 +371,7 @@ def test_separate_passes_give_the_metrics_and_the_update_of_the_joint_pass(name)
     joint = steps_eagerly(HARD_FIRST, **settings)
     if "tsa" in settings:
         assert all(0 < metrics["sup_kept_ratio"] < 1 for metrics in joint[0])
-    if settings.get("confidence_thresh", 1.0) > 0:
+    if settings.get("uda_confidence_thresh", 1.0) > 0:
         assert all(0 < metrics["unsup_kept_ratio"] < 1 for metrics in joint[0])
     for num_parts in (1, 2, 4) if name == "everything" else (1,):
         assert_same_steps(joint, steps_eagerly(HARD_FIRST, joint_pass=False, num_parts=num_parts, **settings))
@@ -372,6 +383,7 @@ def test_separate_passes_train_without_unlabelled_examples():
     assert_same_steps(joint, steps_eagerly(batches, tsa="linear", joint_pass=False, num_parts=4))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_parts", [1, 2])
 def test_separate_passes_on_two_replicas_match_the_joint_pass_on_one(num_parts):
     def run(strategy, **settings):
