@@ -201,12 +201,16 @@ def translate_y(images, pixels):
 
 def rotate(images, degrees):
     """Turns the content counter-clockwise about the centre."""
-    center_x, center_y = images.shape[2] / 2, images.shape[1] / 2
+    return _transform(images, rotation_matrix(degrees, images.shape[1], images.shape[2]))
+
+
+def rotation_matrix(degrees, height, width):
+    center_x, center_y = width / 2, height / 2
     angle = -math.radians(degrees % 360.0)
     cosine, sine = round(math.cos(angle), 15), round(math.sin(angle), 15)
     offset_x = cosine * -center_x + sine * -center_y + center_x  # in Pillow's order of rounding
     offset_y = -sine * -center_x + cosine * -center_y + center_y
-    return _transform(images, (cosine, sine, offset_x, -sine, cosine, offset_y))
+    return cosine, sine, offset_x, -sine, cosine, offset_y
 
 
 def _transform(images, matrix):
@@ -220,18 +224,19 @@ def _transform(images, matrix):
 @functools.lru_cache(maxsize=128)  # RandAugment has 90 matrices for one image size
 def _source_pixels(matrix, height, width):
     """Returns the input pixel of every output pixel, and a mask of ones where there is one and of zeros elsewhere."""
-    # Pillow maps the centre of each output pixel to input coordinates in 16.16 fixed point.
-    a, b, c, d, e, f = matrix
+    a, b, c, d, e, f = to_fixed_point(matrix)
     rows, columns = np.mgrid[:height, :width]
-    x = (_fixed(c + a * 0.5 + b * 0.5) + _fixed(a) * columns + _fixed(b) * rows) >> 16
-    y = (_fixed(f + d * 0.5 + e * 0.5) + _fixed(d) * columns + _fixed(e) * rows) >> 16
+    x, y = (c + a * columns + b * rows) >> 16, (f + d * columns + e * rows) >> 16
     covered = (x >= 0) & (x < width) & (y >= 0) & (y < height)
     sources = np.where(covered, y * width + x, 0).ravel()
     return sources, np.where(covered, np.uint32(0xFFFFFFFF), np.uint32(0)).ravel()
 
 
-def _fixed(value):
-    return math.floor(value * 65536 + 0.5)
+def to_fixed_point(matrix):
+    """Pillow's map from the centres of output pixels to input coordinates, as six numbers of 16.16 fixed point."""
+    a, b, c, d, e, f = matrix
+    centred = (a, b, c + a * 0.5 + b * 0.5, d, e, f + d * 0.5 + e * 0.5)
+    return [math.floor(value * 65536 + 0.5) for value in centred]
 
 
 def cutout(images, size, centers, fill=CUTOUT_FILL):

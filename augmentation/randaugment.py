@@ -151,7 +151,24 @@ def crop_flip(images, rng):
     return image_ops.add_alpha(images)
 
 
-AUGMENTATIONS = {"randaugment": randaugment, "cutout": cutout, "crop_flip": crop_flip}
+class Augmentation(NamedTuple):
+    """One of the augmentations that a run can choose; `function` takes images, a random generator and options."""
+
+    function: Callable
+    has_ops: bool = False  # its option `ops` names the operations to draw from
+    is_identity: bool = False  # leaves the images as they are
+
+
+AUGMENTATIONS = {
+    "randaugment": Augmentation(randaugment, has_ops=True),
+    "cutout": Augmentation(cutout),
+    "crop_flip": Augmentation(crop_flip, is_identity=True),
+}
+
+
+def choose_options(name, ops):
+    """The options that make the augmentation `name` draw from `ops` only, as a dict; {} for all or if it has none."""
+    return {"ops": tuple(ops)} if AUGMENTATIONS[name].has_ops and tuple(ops) != OP_NAMES else {}
 
 
 def apply_policies(images, policies):
@@ -216,12 +233,6 @@ def apply_op(image, name, level, negate=False, center=None):
     Returns:
       uint8 array (height, width, 4).
     """
-    _check_op(image, name, level, center)
-    centers = None if center is None else np.array([center])
-    return _apply(image[np.newaxis], name, level, negate, centers, pixel_scale=1.0)[0]
-
-
-def _check_op(image, name, level, center):
     if name not in OPS:
         raise ValueError(f"unknown operation name={name!r}; choose from {', '.join(OPS)}")
     if image.dtype != np.uint8 or image.ndim != 3 or image.shape[-1] != 4:
@@ -230,6 +241,8 @@ def _check_op(image, name, level, center):
         raise ValueError(f"level must be an integer from 0 to {MAX_LEVEL} (policies draw 1 to 9), got level={level}")
     if name == "Cutout" and center is None:
         raise ValueError("Cutout needs center=(row, column)")
+    centers = None if center is None else np.array([center])
+    return _apply(image[np.newaxis], name, level, negate, centers, pixel_scale=1.0)[0]
 
 
 def _check_batch(images):

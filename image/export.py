@@ -1,20 +1,19 @@
 """A trained network as a SavedModel that takes raw uint8 images, and its use on images from files.
 
 model = load("runs/cifar10/export")
-probabilities = predict_proba(model, images)     # uint8 [n, size, size, 3]
+probabilities = model.predict_proba(images)     # uint8 [n, size, size, 3] → float32 [n, classes]
 """
 
 import collections
-import csv
 import dataclasses
-import io
 import os
 
 import numpy as np
 import tensorflow as tf
 
-from image import image_files, record_format
-from utils import run_dir
+from image import record_format
+from image.datasets import image_files
+from utils import files
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
 
@@ -33,7 +32,7 @@ def export(model, facts, export_dir):
     module = tf.Module()
     module.network, module.serve = network, serve
     tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
-    run_dir.write_json(os.path.join(export_dir, "dataset.json"), dataclasses.asdict(facts))
+    files.write_json(os.path.join(export_dir, "dataset.json"), dataclasses.asdict(facts))
 
 
 def load(export_dir):
@@ -69,7 +68,7 @@ def check_images(images, image_size=None):
 
 
 def read_images(path, image_size):
-    """Reads a .npy file of images, one image file, or all image files below a folder (see image.image_files).
+    """Reads a .npy file of images, one image file, or all image files below a folder (see image.datasets.image_files).
 
     Returns:
       (names, images uint8 [n, image_size, image_size, 3]).
@@ -90,18 +89,3 @@ def _read_array(path):
         return np.load(path, allow_pickle=False)
     except (OSError, EOFError, ValueError) as error:
         raise ValueError(f"{path} cannot be read as an array ({error}): write it with np.save.") from error
-
-
-def write_predictions(path, names, probabilities, class_names):
-    """Writes a CSV file: name, predicted class, its probability, then the probability of each class."""
-    lines = io.StringIO()
-    writer = csv.writer(lines, lineterminator="\n")
-    writer.writerow(["image", "class", "probability", *class_names])
-    for name, row in zip(names, probabilities):
-        best = int(np.argmax(row))
-        writer.writerow([name, class_names[best], f"{row[best]:.6f}", *(f"{value:.6f}" for value in row)])
-    try:
-        with tf.io.gfile.GFile(path, "w") as file:
-            file.write(lines.getvalue())
-    except tf.errors.OpError as error:
-        raise ValueError(f"{path} cannot be written ({error}): choose another --predict_output.") from error

@@ -1,19 +1,7 @@
 """ImageNet files → batches of {"sup", "label", "original", "augmented"}, as image/input_pipeline.py makes of records.
 
-Images are read, decoded, cropped and augmented while training; `python -m image.imagenet_index` checks them before.
-
-- Labelled images and both views of unlabelled ones: a random part of the image (10 to 100 % of its area, sides of 3:4
-  to 4:3), resized to image_size, flipped or not; each view has its own draw. As in the TPU ResNet recipe that the paper
-  follows (appendix E), resizing is bicubic, and the centre is taken where ten draws do not fit a very long image.
-- The augmented view then gets RandAugment and the final Cutout. Their lengths in pixels were made for 32 × 32; here
-  they grow with the image, times image_size / 32. At 224 a translation goes up to 63 pixels, the operation Cutout up to
-  126, and the final Cutout has sides of 112: the same parts of the image as on CIFAR-10. The paper does not say.
-- Evaluation: the central square of image_size / (image_size + 32) of the shorter side.
-
-Batches are a function of seed and step alone, for both layouts, and a stream can start at any step. Class folders are
-read in an order that is computed, so that starting costs nothing. Shards are streamed through a buffer of
-shuffle_buffer encoded images, about 110 kB each: to start in mid-pass, what came before in that pass is read again, but
-not decoded. The same images in the other layout come in another order. Memory holds that buffer, labels and names.
+Images are read, decoded, cropped and augmented while training, as docs/images.md tells; image/imagenet_index.py checks
+them before. Batches are a function of seed and step alone, and a stream can start at any step.
 """
 
 import dataclasses
@@ -26,11 +14,11 @@ from absl import logging
 from augmentation import randaugment_tf
 from image import imagenet_index
 from image.datasets import Facts
-from image.input_pipeline import AUGMENTED, ORIGINAL, SUP, Data, pad_batch
+from image.input_pipeline import AUGMENTED, ORIGINAL, SUP, Data
 from utils import record_stream
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-CROP_PADDING = 32
+IMAGE_SIZE, CROP_PADDING = 224, 32
 CHUNK = 64  # images that are augmented at once: batches of thousands would need many times their size
 NUM_READERS = 16  # shards that are open at once
 READ_AHEAD = 16  # records of each
@@ -51,7 +39,7 @@ class Examples:
         return int(self.kept_mask.sum())
 
     def keep(self, positions):
-        """The same examples without all but those at `positions`."""
+        """The same files, of which only the examples at `positions` are used, as far as they were before."""
         kept_mask = np.zeros_like(self.kept_mask)
         kept_mask[positions] = self.kept_mask[positions]
         return dataclasses.replace(self, kept_mask=kept_mask)
@@ -62,19 +50,17 @@ class Examples:
 
 def open_data(config):
     """Finds all images that a run needs. Returns input_pipeline.Data with lists of Examples."""
-    index = imagenet_index.read_index(config.data_dir)
-    warn_of_skipped(config.data_dir, index)
+    index = read_index(config.data_dir)
     train, test = (create_examples(config.data_dir, index, split) for split in imagenet_index.SPLITS)
     sup, unsup = choose_labelled(train, config.label_fraction, config.use_equal_split, config.label_seed), []
     if config.unsup_ratio and config.unlabeled_dir:
-        unlabeled_index = imagenet_index.read_index(config.unlabeled_dir, unlabeled=True)
-        warn_of_skipped(config.unlabeled_dir, unlabeled_index)
+        unlabeled_index = read_index(config.unlabeled_dir, unlabeled=True)
         unsup = [create_examples(config.unlabeled_dir, unlabeled_index, "unlabeled")]
     elif config.unsup_ratio:
         unsup = [train]  # those with a label too, as on CIFAR-10
     facts = Facts(
         name="imagenet",
-        image_size=config.image_size,
+        image_size=config.image_size or IMAGE_SIZE,
         class_names=tuple(index["class_names"]),
         mean=MEAN,
         std=STD,
@@ -85,10 +71,12 @@ def open_data(config):
     return Data(facts, [sup], unsup, [], [test])
 
 
-def warn_of_skipped(data_dir, index):
+def read_index(data_dir, unlabeled=False):
+    index = imagenet_index.read_index(data_dir, unlabeled)
     if index["skipped"]:
         path, number = imagenet_index.index_path(data_dir), len(index["skipped"])
         logging.warning("%s images in %s cannot be decoded and are left out; %s lists them.", number, data_dir, path)
+    return index
 
 
 def create_examples(data_dir, index, split):
@@ -170,16 +158,9 @@ def _shards_with_examples(examples):
 def encoded_stream(examples, batch_size, seed, start_step, shuffle_buffer):
     """(encoded image, label) without end, from the first one of `start_step` on."""
     if examples.in_shards:
-        batches = record_stream.batches_from_files(
-            _shards_with_examples(examples),
-            examples.num_examples,
-            batch_size,
-            seed,
-            start_step,
-            shuffle_buffer,
-            _shard_reader(examples),
-            NUM_READERS,
-        )
+        shards, read_shard = _shards_with_examples(examples), _shard_reader(examples)
+        order = batch_size, seed, start_step, shuffle_buffer
+        batches = record_stream.batches_from_files(shards, examples.num_examples, *order, read_shard, NUM_READERS)
         return batches.unbatch().map(_parse, num_parallel_calls=tf.data.AUTOTUNE)
     steps = tf.data.Dataset.range(start_step, tf.int64.max)
     orders = steps.map(lambda step: record_stream.order_of_step(step, examples.num_examples, batch_size, seed))
@@ -196,7 +177,7 @@ def create_train_dataset(config, data, start_step=0):
         return tf.stack([tf.constant(3 * config.seed + view, tf.int64), number])
 
     def crop(image, position, view):
-        return random_crop_flip(image, config.image_size, seed_of(position, view))
+        return random_crop_flip(image, data.facts.image_size, seed_of(position, view))
 
     def create_sup(position, example):
         encoded, label = example
@@ -206,13 +187,16 @@ def create_train_dataset(config, data, start_step=0):
         image = imagenet_index.decode(example[0])
         return {"original": crop(image, position, ORIGINAL), "augmented": crop(image, position, AUGMENTED)}
 
-    augmentations = {"sup": config.sup_aug, "original": "crop_flip", "augmented": config.aug}
-    views = {"sup": SUP, "original": ORIGINAL, "augmented": AUGMENTED}
+    augmentations = {
+        "sup": (SUP, randaugment_tf.AUGMENTATIONS[config.sup_aug_ops]),
+        "original": (ORIGINAL, randaugment_tf.crop_flip),
+        "augmented": (AUGMENTED, randaugment_tf.AUGMENTATIONS[config.aug_ops]),
+    }
 
     def augment(number, chunk):
-        for name in [name for name in views if name in chunk]:
-            seed = tf.random.experimental.stateless_fold_in(seed_of(number, views[name]), 1)
-            chunk[name] = randaugment_tf.AUGMENTATIONS[augmentations[name]](chunk[name], seed)
+        for name in [name for name in augmentations if name in chunk]:
+            view, function = augmentations[name]
+            chunk[name] = function(chunk[name], tf.random.experimental.stateless_fold_in(seed_of(number, view), 1))
         return chunk
 
     def create_batches(examples, batch_size, seed, create_views):
@@ -296,4 +280,4 @@ def create_eval_dataset(examples_list, image_size, batch_size):
     else:
         encoded = tf.data.Dataset.range(examples.num_examples).map(_file_reader(examples), tf.data.AUTOTUNE)
     batches = encoded.map(create_example, tf.data.AUTOTUNE).batch(batch_size)
-    return batches.map(lambda batch: pad_batch(batch, batch_size))
+    return batches.map(lambda batch: record_stream.fill_up(batch, batch_size))

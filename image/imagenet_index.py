@@ -3,17 +3,8 @@
     python -m image.imagenet_index --data_dir=data/imagenet --workers=8
     python -m image.imagenet_index --data_dir=data/more_images --unlabeled
 
-Two layouts are known. The labels of both are the same, because classes are numbered in the order of their WordNet ids:
-
-    shards    train-00000-of-01024 …, validation-00000-of-00128 …, the TFRecords that the TPU ResNet scripts write:
-              image/encoded, image/class/label from 1 on, and image/class/synset if it is there
-    folders   train/n01440764/*.JPEG …, val/n01440764/*.JPEG …
-
-Unlabelled images lie in shards of any name, such as more-00000-of-00010, or anywhere below the folder. Image files end
-in .jpeg, .jpg or .png, in small or capital letters; what else is there is not looked at.
-
-The result is index.json in data_dir. An image that cannot be decoded is left out of training and evaluation: it is
-named here, with the reason, and under "skipped" in index.json. All else that is wrong with the files is an error.
+The result is index.json in data_dir. docs/images.md tells of the two layouts, shards and folders, and of images that
+cannot be decoded; all else that is wrong with the files is an error.
 """
 
 import os
@@ -22,10 +13,10 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 from tqdm import tqdm
 
-from utils import records, run_dir, work
+from utils import cli, files, records, work
 
 FLAGS = flags.FLAGS
 SPLITS = ("train", "validation")
@@ -65,7 +56,7 @@ def read_index(data_dir, unlabeled=False):
     path = index_path(data_dir)
     if not tf.io.gfile.exists(path):
         raise ValueError(f"{path} does not exist. Check the images once, with `{command}`.")
-    index = run_dir.read_json(path)
+    index = files.read_json(path)
     if unlabeled != ("unlabeled" in index["splits"]):
         found, expected = ("a labelled", "an unlabelled") if unlabeled else ("an unlabelled", "a labelled")
         raise ValueError(f"{path} describes {found} set, expected {expected} one. Write it again, with `{command}`.")
@@ -89,16 +80,14 @@ def write_index(data_dir, unlabeled=False, num_classes=1000, workers=1):
     Args:
       num_classes: how many there are in shards; folders tell it themselves.
     """
-    layout, files = find_files(data_dir, unlabeled)
+    layout, file_names = find_files(data_dir, unlabeled)
     index = {"layout": layout, "class_names": [], "splits": {}, "skipped": []}
     if layout == "folders" and not unlabeled:
-        index["class_names"] = find_class_folders(data_dir, files)
-    synsets = {}
+        index["class_names"] = find_class_folders(data_dir, file_names)
+    synsets, num_labels = {}, 0 if unlabeled else num_classes
     with work.start_processes(workers) as ordered_map:
-        for split, names in files.items():
-            function, jobs = _create_jobs(
-                data_dir, layout, names, index["class_names"], 0 if unlabeled else num_classes
-            )
+        for split, names in file_names.items():
+            function, jobs = _create_jobs(data_dir, layout, names, index["class_names"], num_labels)
             index["splits"][split] = {"files": [], "num_bytes": [], "labels": []}
             for found, skipped, synsets_found in tqdm(ordered_map(function, jobs), split, len(jobs), disable=None):
                 for key, values in found.items():
@@ -108,7 +97,8 @@ def write_index(data_dir, unlabeled=False, num_classes=1000, workers=1):
     if layout == "shards" and not unlabeled:
         index["class_names"] = [synsets.get(label, str(label + 1)) for label in range(num_classes)]
     check_classes(data_dir, index)
-    records.try_to_write(data_dir, lambda: run_dir.write_json(index_path(data_dir), index))
+    with records.explain_refusal(data_dir):
+        files.write_json(index_path(data_dir), index)
     return index
 
 
@@ -200,21 +190,21 @@ def _class_of(name):
     return name.split(os.sep)[1]
 
 
-def find_class_folders(data_dir, files):
+def find_class_folders(data_dir, file_names):
     """Returns the sorted names of the classes, which must be at least two and have images."""
-    in_no_folder = [name for names in files.values() for name in names if name.count(os.sep) < 2]
+    in_no_folder = [name for names in file_names.values() for name in names if name.count(os.sep) < 2]
     if in_no_folder:
         raise ValueError(
             f"data_dir={data_dir}: {len(in_no_folder)} images, such as {in_no_folder[0]}, lie in no folder of a class. "
             "Sort them into such folders, as train/n01440764 and val/n01440764."
         )
-    class_names = sorted({_class_of(name) for name in files["train"]})
+    class_names = sorted({_class_of(name) for name in file_names["train"]})
     folders = {os.path.basename(path.rstrip("/")) for path in tf.io.gfile.glob(os.path.join(data_dir, "train", "*"))}
     without = sorted(folders - set(class_names))
     if without or len(class_names) < 2:
         found = f"{without[0]!r} has none" if without else f"there is {class_names[0]!r} alone"
         raise ValueError(f"{data_dir}/train: expected two folders of classes or more, with images in each; {found}.")
-    unknown = sorted({_class_of(name) for name in files["validation"]} - set(class_names))
+    unknown = sorted({_class_of(name) for name in file_names["validation"]} - set(class_names))
     if unknown:
         raise ValueError(
             f"data_dir={data_dir}: {len(unknown)} classes of the validation images, such as {unknown[0]!r}, have no "
@@ -314,11 +304,8 @@ def define_flags():
     flags.DEFINE_integer("workers", os.cpu_count(), "Number of processes.", lower_bound=1)
 
 
-def main(_):
-    try:
-        index = write_index(FLAGS.data_dir, FLAGS.unlabeled, FLAGS.num_classes, FLAGS.workers)
-    except (ValueError, OSError, tf.errors.OpError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    index = write_index(FLAGS.data_dir, FLAGS.unlabeled, FLAGS.num_classes, FLAGS.workers)
     for split in index["splits"]:
         counts = count_classes(index, split)
         classes = f", {counts.min()} to {counts.max()} in each of {len(counts)} classes" if split in SPLITS else ""
@@ -327,5 +314,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

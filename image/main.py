@@ -6,13 +6,13 @@ python -m image.main --do_predict --model_dir=runs/cifar10_4000 --predict_input=
 
 import os
 
-import tensorflow as tf
 from absl import app, flags, logging
 
 from image import export
 from image.config import Config
 from image.train import train_and_evaluate
-from utils import distribution, settings
+from utils import cli, distribution, settings
+from utils.predictions import write_predictions
 
 FLAGS = flags.FLAGS
 
@@ -29,17 +29,14 @@ def define_flags():
     settings.define_flags(Config)
 
 
-def main(_):
+def main():
     logging.set_verbosity(logging.WARNING)  # TensorFlow's notes on saving models are not for users
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
         raise app.UsageError("Nothing to do: give --do_train, --do_eval or --do_predict.")
-    try:
-        if FLAGS.do_train or FLAGS.do_eval:
-            train()
-        if FLAGS.do_predict:
-            predict()
-    except (ValueError, OSError, tf.errors.ResourceExhaustedError) as error:  # the last: a full disk or device
-        raise SystemExit(f"error: {error}") from error
+    if FLAGS.do_train or FLAGS.do_eval:
+        train()
+    if FLAGS.do_predict:
+        predict()
 
 
 def train():
@@ -57,10 +54,9 @@ def predict():
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
     names, images = export.read_images(FLAGS.predict_input, exported.facts.image_size)
     path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    export.write_predictions(path, names, exported.predict_proba(images), exported.facts.class_names)
+    write_predictions(path, names, exported.predict_proba(images), exported.facts.class_names)
     print(f"predictions for {len(names)} images are in {path}")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

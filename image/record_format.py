@@ -21,52 +21,49 @@ import zlib
 import numpy as np
 import tensorflow as tf
 
-from augmentation.randaugment import OP_NAMES
-from image.datasets import Facts
-from utils import records, run_dir
+from augmentation.randaugment import OP_NAMES, choose_options
+from image.datasets.source import parse_facts
+from utils import files, labelled_subsets, records
 
 
-def sup_dir(data_dir, sup_size, use_equal_split, label_seed, dev_size):
-    """Folder of one draw of labelled examples: the name tells how it was drawn."""
-    name = f"sup-size_{sup_size}"
-    name += "-equal" if use_equal_split else ""
-    name += f"-seed_{label_seed}" if label_seed >= 0 else ""
-    name += f"-dev_{dev_size}" if dev_size else ""
-    return os.path.join(data_dir, name)
+def sup_dir(config):
+    """Folder of the draw of labelled examples that an image.config.DataConfig describes."""
+    kind = "equal" if config.use_equal_split else ""
+    return os.path.join(config.data_dir, labelled_subsets.folder_name(config, kind))
 
 
-def unsup_dir(data_dir, unsup_size=0):
-    """Folder of the unlabelled sets; 0 stands for all images."""
-    return os.path.join(data_dir, f"unsup-size_{unsup_size}" if unsup_size else "unsup")
+def unsup_dir(config):
+    """Folder of the unlabelled sets."""
+    return os.path.join(config.data_dir, f"unsup-size_{config.unsup_size}" if config.unsup_size else "unsup")
+
+
+def originals_dir(config):
+    return os.path.join(unsup_dir(config), "originals")
 
 
 def copy_dir(parent_dir, augmentation, copy, ops=OP_NAMES):
-    """Folder of one copy. RandAugment with a part of its operations has its own."""
-    if augmentation == "randaugment" and ops != OP_NAMES:
+    """Folder of one copy. An augmentation with a part of its operations has its own."""
+    if choose_options(augmentation, ops):
         augmentation += f"-{len(ops)}_ops-{zlib.crc32(','.join(ops).encode()):08x}"
     return os.path.join(parent_dir, augmentation, f"copy-{copy:03d}")
-
-
-def originals_dir(data_dir, unsup_size=0):
-    return os.path.join(unsup_dir(data_dir, unsup_size), "originals")
 
 
 def write_facts(data_dir, facts):
     """Writes dataset.json, or checks that it describes the same data."""
     path = os.path.join(data_dir, "dataset.json")
     if not tf.io.gfile.exists(path):
-        records.try_to_write(data_dir, lambda: tf.io.gfile.makedirs(data_dir))
-        records.try_to_write(data_dir, lambda: run_dir.write_json(path, dataclasses.asdict(facts)))
+        with records.explain_refusal(data_dir):
+            tf.io.gfile.makedirs(data_dir)
+            files.write_json(path, dataclasses.asdict(facts))
     elif read_facts(data_dir) != facts:
-        raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --output_dir.")
+        raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --data_dir.")
 
 
 def read_facts(data_dir):
     path = os.path.join(data_dir, "dataset.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m image.preprocess`.")
-    values = run_dir.read_json(path)
-    return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    return parse_facts(files.read_json(path))
 
 
 def encode(originals, indices, labels=None, augmented=None):

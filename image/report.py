@@ -5,17 +5,13 @@
 A name may be given several times, with runs of other seeds: the table then has mean ± deviation.
 """
 
-import os
-
-import matplotlib.pyplot as plt
 import numpy as np
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
 from image import record_format
-from utils import records, report
+from utils import cli, records, report
 
-FLAGS = flags.FLAGS
 GRID_ROWS, GRID_COPIES = 6, 5
 
 
@@ -38,8 +34,9 @@ def read_pairs(data_dir, augmentation, num_images, num_copies):
     return originals, np.stack(augmented, axis=1)
 
 
-def draw_pairs(axes, originals, augmented):
+def draw_examples(axes, data_dir, aug_ops):
     """Draws one row per image: the original, a gap, its augmentations. What has no content is grey."""
+    originals, augmented = read_pairs(data_dir, aug_ops, GRID_ROWS, GRID_COPIES)
     size = originals.shape[1]
     gap = np.full([size + 2, size // 4, 3], 255, np.uint8)
     rows = []
@@ -48,42 +45,18 @@ def draw_pairs(axes, originals, augmented):
         tiles = [np.pad(tile, [[1, 1], [1, 1], [0, 0]], constant_values=255) for tile in tiles]
         rows.append(np.concatenate([tiles[0], gap, *tiles[1:]], axis=1))
     axes.imshow(np.concatenate(rows), interpolation="nearest")
-    axes.set_title("original | what RandAugment makes of it", fontsize=10)
     axes.axis("off")
-
-
-def write_picture(path, runs, data_dir, augmentation):
-    """Draws the curves and, if `data_dir` is given, images of its copies."""
-    num_panels = 3 if data_dir else 2
-    figure, axes = plt.subplots(1, num_panels, figsize=(5 * num_panels, 4.5))
-    report.draw_curves(axes[0], runs, "loss", "training loss")
-    report.draw_curves(axes[1], runs, "test_accuracy", "test accuracy")
-    if data_dir:
-        draw_pairs(axes[2], *read_pairs(data_dir, augmentation, GRID_ROWS, GRID_COPIES))
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    axes.set_title(f"original | what {aug_ops} makes of it", fontsize=10)
 
 
 def define_flags():
-    flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
-    flags.DEFINE_string("data_dir", "", "Records with augmented copies, to show some; '' draws the curves alone.")
-    flags.DEFINE_string("aug", "randaugment", "Augmentation to show.")
-    flags.DEFINE_string("output", "report.png", "Picture to write; the table goes beside it, as .md and .csv.")
+    report.define_flags(aug_ops="randaugment")
+    flags.DEFINE_alias("aug", "aug_ops")
 
 
-def main(_):
-    try:
-        runs = report.parse_runs(FLAGS.run)
-        rows = report.collect(runs)
-        print(report.format_table(rows))
-        report.write_tables(os.path.splitext(FLAGS.output)[0], rows)
-        write_picture(FLAGS.output, runs, FLAGS.data_dir, FLAGS.aug)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
-    print(f"{'curves and augmented images' if FLAGS.data_dir else 'curves'}: {FLAGS.output}")
+def main():
+    report.write_report(draw_examples)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

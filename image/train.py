@@ -8,7 +8,7 @@ import tensorflow as tf
 from image import imagenet, input_pipeline
 from image.export import export
 from image.models import create_network
-from utils import distribution, run_dir, training
+from utils import distribution, files, run_dir, training
 from utils.schedules import LR_SCHEDULES
 from utils.uda_model import UDAModel
 
@@ -45,7 +45,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     result = training.create_result(evaluate_test(), config, model_dir, step)
     if config.task_name == "imagenet":  # its label_fraction says how many
         result["sup_size"] = data.sup[0].num_examples
-    run_dir.write_json(os.path.join(model_dir, "result.json"), result)
+    files.write_json(os.path.join(model_dir, "result.json"), result)
     return result
 
 
@@ -55,18 +55,8 @@ def choose_pipeline(config):
 
 
 def create_model(config, facts):
-    return UDAModel(
-        functools.partial(create_network, config, facts),
-        num_classes=facts.num_classes,
-        train_steps=config.train_steps,
-        tsa=config.tsa,
-        softmax_temp=config.uda_softmax_temp,
-        confidence_thresh=config.uda_confidence_thresh,
-        unsup_coeff=config.unsup_coeff,
-        ent_min_coeff=config.ent_min_coeff,
-        weight_decay_rate=config.weight_decay_rate,
-        ema_decay=config.ema_decay,
-    )
+    create = functools.partial(create_network, config, facts)
+    return UDAModel(create, facts.num_classes, config, weight_decay_rate=config.weight_decay_rate)
 
 
 def create_optimizer(config):

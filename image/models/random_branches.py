@@ -3,6 +3,8 @@
 import tensorflow as tf
 from tensorflow.keras import layers
 
+from utils import random_state
+
 
 def scale(inputs, forward_factor, backward_factor):
     """inputs · forward_factor, whose gradient is taken as if it had been inputs · backward_factor."""
@@ -15,35 +17,19 @@ def scale(inputs, forward_factor, backward_factor):
 
 
 class RandomBranches(layers.Layer):
-    """Draws numbers that depend on nothing but `seed`, the replica and how often the layer was called in training.
-
-    That count is a weight, so a training that continues from a checkpoint draws what an uninterrupted one would. (XLA
-    makes other numbers of the same seed than TensorFlow without it.)
-    """
+    """Draws numbers that depend on nothing but `seed`, the replica and how often the layer was called in training."""
 
     def __init__(self, seed, **kwargs):
         super().__init__(**kwargs)
         self.seed = seed
 
     def build(self, input_shape):
-        # Each replica counts for itself, without talking to the others: they all make the same calls.
-        self.counter = self.add_weight(
-            name="counter",
-            shape=[],
-            dtype=tf.int64,
-            initializer="zeros",
-            trainable=False,
-            synchronization=tf.VariableSynchronization.ON_READ,
-            aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-        )
+        self.counter = random_state.create_counter(self, "counter")
         super().build(input_shape)
 
     def draw_uniform(self, num_draws, images):
         """New numbers from [0, 1) for each image: [num_draws, num_images, 1, 1, 1]."""
-        replica = tf.distribute.get_replica_context().replica_id_in_sync_group
-        seed = tf.stack([tf.constant(self.seed, tf.int64), self.counter])
-        seed = tf.random.experimental.stateless_fold_in(seed, tf.cast(replica, tf.int64))
-        self.counter.assign_add(1)
+        seed = random_state.draw_seed(self.seed, self.counter)
         return tf.random.stateless_uniform([num_draws, tf.shape(images)[0], 1, 1, 1], seed)
 
     def get_config(self):

@@ -1,16 +1,15 @@
-"""Small CIFAR-10 files and their records, and commands run inside the test process."""
+"""Small CIFAR-10 files and their records."""
 
-import contextlib
 import json
 import os
 
 import numpy as np
 import tensorflow as tf
-from absl import flags
 
 from image import export, preprocess, record_format, train
 from image.config import Config
-from image.datasets import DATASETS
+from image.datasets import cifar10
+from tests.programs import run_main
 
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
 
@@ -48,25 +47,6 @@ def write_cifar10(raw_data_dir, num_train=40, num_test=12, seed=0):
     return arrays
 
 
-@contextlib.contextmanager
-def parsed_flags(module, *arguments):
-    """The flags of `module` (image.preprocess or image.main), which exist for the time of the block only."""
-    before = set(flags.FLAGS)
-    module.define_flags()
-    try:
-        flags.FLAGS(["program", *arguments])
-        yield
-    finally:
-        for name in set(flags.FLAGS) - before:
-            delattr(flags.FLAGS, name)
-
-
-def run_main(module, *arguments):
-    """Does what `python -m module arguments` does, without a new process."""
-    with parsed_flags(module, *arguments):
-        module.main(["program"])
-
-
 def preprocess_arguments(raw_data_dir, output_dir, **settings):
     settings = {"sup_size": 20, "aug_copy": 2, "workers": 1} | settings
     paths = [f"--raw_data_dir={raw_data_dir}", f"--output_dir={output_dir}", "--allow_partial"]
@@ -85,11 +65,11 @@ def tiny_config(data_dir, **settings):
 def export_random_model(export_dir):
     """Exports a tiny network of random weights, whose average is another one, and returns the model."""
     tf.keras.utils.set_random_seed(0)
-    model = train.create_model(tiny_config("data"), DATASETS["cifar10"])
+    model = train.create_model(tiny_config("data"), cifar10.FACTS)
     rng = np.random.default_rng(0)
     weights = model.average_network.get_weights()
     model.average_network.set_weights([rng.normal(weight, 0.2 * (weight.ndim > 1)) for weight in weights])
-    export.export(model, DATASETS["cifar10"], str(export_dir))
+    export.export(model, cifar10.FACTS, str(export_dir))
     return model
 
 

@@ -12,6 +12,8 @@ import pytest
 
 from tests.image.small_data import TINY_RUN, write_cifar10
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parent.parent.parent
 
 

@@ -1,6 +1,7 @@
 """ImageClassifier on arrays: from fit to an exported model that a new process loads."""
 
 import itertools
+import json
 import subprocess
 import sys
 
@@ -8,7 +9,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image.classifier import ImageClassifier, describe
+from image.classifier import ImageClassifier
+from image.datasets.arrays import hold_in_memory
+
+pytestmark = pytest.mark.slow
 
 TINY = {
     "train_steps": 60,
@@ -101,6 +105,18 @@ def test_folders_with_online_augmentation_learn_as_well(tmp_path):
     assert [path.name for path in (tmp_path / "run/records/unsup-size_100").iterdir()] == ["originals"]
 
 
+def test_the_development_split_comes_out_of_the_labels(tmp_path):
+    images, labels = stripes(12)
+    settings = TINY | {"train_steps": 2, "log_steps": 1, "save_steps": 1, "dev_size": 4}
+    ImageClassifier(str(tmp_path), **settings).fit(images, labels)
+    folder = tmp_path / "records/sup-size_8-seed_0-dev_4"
+    parts = [json.loads((folder / f"{part}/info.json").read_text())["settings"]["indices"] for part in ("train", "dev")]
+    assert [len(indices) for indices in parts] == [8, 4] and sorted(sum(parts, [])) == list(range(12))
+    assert (tmp_path / "best.json").exists()
+    with pytest.raises(ValueError, match="dev_size=12 leaves nothing of 12 labelled examples to train on"):
+        ImageClassifier(str(tmp_path / "other"), **settings | {"dev_size": 12}).fit(images, labels)
+
+
 def test_other_data_in_the_same_model_dir_are_refused(tmp_path):
     settings = TINY | {"train_steps": 2, "log_steps": 1, "save_steps": 1}
     images, labels = stripes(8)
@@ -112,7 +128,7 @@ def test_other_data_in_the_same_model_dir_are_refused(tmp_path):
 
 def test_description_has_the_mean_and_deviation_of_each_channel():
     images, _ = stripes(1500)
-    facts = describe(images, np.array([0, 1]), flip=True)
+    facts = hold_in_memory(images[:500], np.arange(500) % 2, [0, 1], images[500:], flip=True).facts
     np.testing.assert_allclose(facts.mean, images.mean((0, 1, 2)) / 255, rtol=1e-9)
     np.testing.assert_allclose(facts.std, images.std((0, 1, 2)) / 255, rtol=1e-9)
     assert (facts.image_size, facts.num_classes, facts.flip) == (12, 2, True)

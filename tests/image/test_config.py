@@ -11,7 +11,6 @@ from image.config import Config
 
 IMAGENET = {"task_name": "imagenet", "aug_mode": "online"}
 CONTRADICTIONS = {
-    "dev_size=20 leaves nothing of sup_size=20": {"sup_size": 20, "dev_size": 20},
     "ema_decay=1.0: expected less than 1": {"ema_decay": 1.0},
     "warmup_steps=10: expected fewer than train_steps=10": {"warmup_steps": 10, "train_steps": 10},
     "uda_softmax_temp=0.0: expected more than 0, or -1 for no sharpening": {"uda_softmax_temp": 0.0},
@@ -19,16 +18,16 @@ CONTRADICTIONS = {
     "unsup_ratio=-1: expected at least 0": {"unsup_ratio": -1},
     "num_ops=16: expected 1 to 15, or 0 for all": {"num_ops": 16},
     r"got ops='Rotate,Blur', unknown=\['Blur'\]": {"ops": "Rotate,Blur"},
-    "ops=Rotate, but aug=cutout: only randaugment has operations": {"ops": "Rotate", "aug": "cutout"},
+    "ops=Rotate, but aug_ops=cutout: only randaugment has any": {"ops": "Rotate", "aug_ops": "cutout"},
     "unsup_size=5: ImageNet is used with all": {"task_name": "imagenet", "unsup_size": 5, "aug_mode": "online"},
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
     "aug_mode=offline: ImageNet is augmented while training.*Use --aug_mode=online": {"task_name": "imagenet"},
     "dev_size=5: ImageNet has no development split here": IMAGENET | {"dev_size": 5},
     "label_fraction=0.0: expected more than 0, and at most 1": IMAGENET | {"label_fraction": 0.0},
     "label_fraction=1.5: expected at most 1": IMAGENET | {"label_fraction": 1.5},
-    "image_size=64 is for task_name=imagenet only; task_name=svhn has": {"task_name": "svhn", "image_size": 64},
-    "label_fraction=0.5 is for task_name=imagenet only": {"label_fraction": 0.5},
-    "unlabeled_dir='more' is for task_name=imagenet only": {"unlabeled_dir": "more"},
+    "image_size=-1: expected at least 0": {"image_size": -1},
+    "label_fraction=0.5 is for training on task_name=imagenet only": {"label_fraction": 0.5},
+    "unlabeled_dir='more' is for training on task_name=imagenet only": {"unlabeled_dir": "more"},
     "lr_schedule='linear': expected one of 'cosine', 'steps'": {"lr_schedule": "linear"},
 }
 
@@ -46,7 +45,7 @@ def test_sharpening_and_the_confidence_mask_can_be_switched_off():
 def test_the_operations_may_be_a_part():
     assert Config(ops="Rotate,Invert").chosen_ops == ("Invert", "Rotate")
     assert Config(num_ops=4, ops_seed=1).chosen_ops == choose_ops(num_ops=4, ops_seed=1) != Config(num_ops=4).chosen_ops
-    assert Config(aug="cutout", sup_aug="randaugment", num_ops=4).num_ops == 4
+    assert Config(aug_ops="cutout", sup_aug_ops="randaugment", num_ops=4).num_ops == 4
 
 
 # Appendix E: labelled and unlabelled examples per step, steps (14,000 are our choice), peak of the learning rate.

@@ -1,4 +1,4 @@
-"""image/datasets.py on small files written in the official formats."""
+"""The table of data sets, and those of official files on small files written in their formats."""
 
 import dataclasses
 import hashlib
@@ -14,10 +14,13 @@ import pytest
 import scipy.io
 
 from image import datasets
+from image.config import PreprocessConfig
+from image.datasets import cifar10, digits, svhn
+from image.datasets.source import LABEL_ORDERS
 
 PER_BATCH = 4
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
-FORMS = {form.folder: form for form in datasets.CIFAR10_FORMS}
+FORMS = {form.folder: form for form in cifar10.FORMS}
 PYTHON, BINARY = "cifar-10-batches-py", "cifar-10-batches-bin"
 
 
@@ -64,10 +67,10 @@ def random_examples(count, seed=0):
 
 
 @pytest.fixture
-def cifar10(monkeypatch):
+def examples(monkeypatch):
     """Examples of six batches, four images each, while the official sizes are set to match."""
-    facts = dataclasses.replace(datasets.DATASETS["cifar10"], train_size=5 * PER_BATCH, test_size=PER_BATCH)
-    monkeypatch.setitem(datasets.DATASETS, "cifar10", facts)
+    facts = dataclasses.replace(cifar10.FACTS, train_size=5 * PER_BATCH, test_size=PER_BATCH)
+    monkeypatch.setattr(cifar10, "FACTS", facts)
     return {name: random_examples(PER_BATCH, seed) for seed, name in enumerate(BATCHES)}
 
 
@@ -86,84 +89,128 @@ def write_archive(raw_data_dir, form, examples, monkeypatch):
     for path in folder.iterdir():
         path.unlink()
     folder.rmdir()
-    form = dataclasses.replace(form, md5=hashlib.md5(archive.read_bytes()).hexdigest())
-    forms = [form if form.folder == other.folder else other for other in datasets.CIFAR10_FORMS]
-    monkeypatch.setattr(datasets, "CIFAR10_FORMS", forms)
+    form = form._replace(md5=hashlib.md5(archive.read_bytes()).hexdigest())
+    forms = [form if form.folder == other.folder else other for other in cifar10.FORMS]
+    monkeypatch.setattr(cifar10, "FORMS", forms)
     return archive
 
 
 def assert_read(raw_data_dir, split, examples, names, **options):
-    images, labels = datasets.read_split("cifar10", raw_data_dir, split, **options)
+    images, labels = cifar10.read_split(raw_data_dir, split, **options)
     assert images.dtype == np.uint8 and labels.dtype == np.int64
     assert images.flags.c_contiguous and images.flags.writeable
     np.testing.assert_array_equal(images, np.concatenate([examples[name][0] for name in names]))
     np.testing.assert_array_equal(labels, np.concatenate([examples[name][1] for name in names]))
 
 
-# The table of facts.
+# The table of data sets.
+
+
+def open_source(task_name, **settings):
+    return datasets.open_source(PreprocessConfig(task_name=task_name, **settings))
 
 
 def test_facts_of_the_published_data_sets():
-    cifar10, svhn = datasets.DATASETS["cifar10"], datasets.DATASETS["svhn"]
-    assert cifar10.num_classes == svhn.num_classes == 10
-    assert cifar10.class_names[3] == "cat" and svhn.class_names[0] == "0"
-    assert cifar10.flip and not svhn.flip
-    assert cifar10.split_sizes == {"train": 50_000, "test": 10_000}
-    assert svhn.split_sizes == {"train": 73_257, "test": 26_032, "extra": 531_131}
-    assert (cifar10.label_order, svhn.label_order) == ("file", "numpy_seed_0")
+    assert cifar10.FACTS.num_classes == svhn.FACTS.num_classes == 10
+    assert cifar10.FACTS.class_names[3] == "cat" and svhn.FACTS.class_names[0] == "0"
+    assert cifar10.FACTS.flip and not svhn.FACTS.flip
+    assert cifar10.FACTS.split_sizes == {"train": 50_000, "test": 10_000}
+    assert svhn.FACTS.split_sizes == {"train": 73_257, "test": 26_032, "extra": 531_131}
+    assert (cifar10.FACTS.label_order, svhn.FACTS.label_order) == ("file", "numpy_seed_0")
 
 
-def test_every_data_set_has_a_reader_and_a_known_label_order():
-    assert set(datasets.READERS) == set(datasets.DATASETS)
-    for name, facts in datasets.DATASETS.items():
-        assert facts.name == name
-        assert facts.label_order in datasets.LABEL_ORDERS
+@pytest.mark.parametrize("module", [cifar10, svhn, digits])
+def test_a_data_set_is_opened_by_its_name_without_reading_it(module):
+    source = open_source(module.FACTS.name)
+    assert source.facts == module.FACTS and source.checksums == {}
+    assert datasets.SOURCES[source.facts.name] is module.open_source
+    assert source.read.raw_data_dir == f"data/raw/{source.facts.name}"
 
 
-def test_an_unknown_data_set_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="task_name='mnist' is unknown: use one of cifar10, svhn, digits"):
-        datasets.read_split("mnist", tmp_path, "train")
+def test_a_source_reads_the_same_splits_in_another_process():
+    read = open_source("digits").read
+    sent = pickle.loads(pickle.dumps(read))
+    assert sent == read and hash(sent) == hash(read)  # so that a process reads once
+    arrays = sent()
+    assert {split: images.shape[0] for split, (images, _) in arrays.items()} == {
+        "train": 1297,
+        "unlabeled": 1297,
+        "test": 500,
+    }
 
 
-def test_only_svhn_has_an_extra_split(tmp_path):
-    with pytest.raises(ValueError, match="split='extra' does not exist for cifar10: use one of train, test"):
-        datasets.read_split("cifar10", tmp_path, "extra")
+def test_the_extra_split_of_svhn_goes_to_the_unlabelled_images(tmp_path, small_svhn):
+    parts = {split: random_examples(count, count) for split, count in (("train", 6), ("test", 5), ("extra", 7))}
+    for split, (images, labels) in parts.items():
+        write_svhn(tmp_path, split, images, labels + 1)
+    arrays = open_source("svhn", raw_data_dir=str(tmp_path), use_extra=True).read()
+    np.testing.assert_array_equal(arrays["train"][0], parts["train"][0])
+    np.testing.assert_array_equal(arrays["unlabeled"][0], np.concatenate([parts["train"][0], parts["extra"][0]]))
+
+
+def test_an_unknown_data_set_is_refused():
+    with pytest.raises(ValueError, match="task_name='mnist': expected one of 'cifar10', 'svhn', 'digits'"):
+        open_source("mnist")
+
+
+@pytest.mark.parametrize(
+    "task_name, advice", [("imagenet", "with `python -m image.imagenet_index`"), ("arrays", "Save them to files")]
+)
+def test_data_that_are_not_preprocessed_are_refused_with_advice(task_name, advice):
+    with pytest.raises(ValueError, match=f"task_name={task_name}: .*{advice}"):
+        open_source(task_name)
+
+
+@pytest.mark.parametrize("task_name", ["cifar10", "digits"])
+def test_only_svhn_has_an_extra_split(task_name):
+    with pytest.raises(ValueError, match=f"split='extra' does not exist for {task_name}: use one of train, test"):
+        open_source(task_name, use_extra=True)
+
+
+def test_an_unknown_label_order_is_refused():
+    with pytest.raises(ValueError, match="label_order='random' is unknown: use one of file, numpy_seed_0"):
+        dataclasses.replace(cifar10.FACTS, label_order="random")
+
+
+def test_the_published_orders_of_labels():
+    np.testing.assert_array_equal(LABEL_ORDERS["file"](250), np.arange(250))
+    np.testing.assert_array_equal(LABEL_ORDERS["numpy_seed_0"](250), np.random.RandomState(0).permutation(250))
 
 
 # CIFAR-10.
 
 
 @pytest.mark.parametrize("folder", [PYTHON, BINARY])
-def test_cifar10_folders_are_read_in_file_order(tmp_path, cifar10, folder):
-    write_cifar10(tmp_path / folder, cifar10)
-    assert_read(tmp_path, "train", cifar10, BATCHES[:5])
-    assert_read(str(tmp_path), "test", cifar10, BATCHES[5:])
+def test_cifar10_folders_are_read_in_file_order(tmp_path, examples, folder):
+    write_cifar10(tmp_path / folder, examples)
+    assert_read(tmp_path, "train", examples, BATCHES[:5])
+    assert_read(str(tmp_path), "test", examples, BATCHES[5:])
 
 
 @pytest.mark.parametrize("folder", [PYTHON, BINARY])
-def test_the_extracted_folder_itself_may_be_named(tmp_path, cifar10, folder):
-    write_cifar10(tmp_path / folder, cifar10)
-    assert_read(tmp_path / folder, "train", cifar10, BATCHES[:5])
+def test_the_extracted_folder_itself_may_be_named(tmp_path, examples, folder):
+    write_cifar10(tmp_path / folder, examples)
+    assert_read(tmp_path / folder, "train", examples, BATCHES[:5])
 
 
 @pytest.mark.parametrize("folder", [PYTHON, BINARY])
-def test_archives_are_read_without_extracting(tmp_path, cifar10, folder, monkeypatch):
-    archive = write_archive(tmp_path, FORMS[folder], cifar10, monkeypatch)
-    assert_read(tmp_path, "train", cifar10, BATCHES[:5])
-    assert_read(tmp_path, "test", cifar10, BATCHES[5:])
+def test_archives_are_read_without_extracting(tmp_path, examples, folder, monkeypatch):
+    archive = write_archive(tmp_path, FORMS[folder], examples, monkeypatch)
+    assert_read(tmp_path, "train", examples, BATCHES[:5])
+    assert_read(tmp_path, "test", examples, BATCHES[5:])
     assert list(tmp_path.iterdir()) == [archive]
 
 
-def test_an_extracted_folder_goes_before_an_archive(tmp_path, cifar10):
-    write_cifar10(tmp_path / BINARY, cifar10)
+def test_an_extracted_folder_goes_before_an_archive(tmp_path, examples):
+    write_cifar10(tmp_path / BINARY, examples)
     (tmp_path / FORMS[PYTHON].archive).write_bytes(b"not read")
-    assert_read(tmp_path, "test", cifar10, BATCHES[5:])
+    assert_read(tmp_path, "test", examples, BATCHES[5:])
 
 
 @pytest.mark.parametrize("protocol", [2, 4])
-def test_batches_pickled_by_python_3_are_read(tmp_path, cifar10, protocol):
-    write_cifar10(tmp_path / PYTHON, cifar10, dump=lambda batch: pickle.dumps(batch, protocol=protocol))
-    assert_read(tmp_path, "test", cifar10, BATCHES[5:])
+def test_batches_pickled_by_python_3_are_read(tmp_path, examples, protocol):
+    write_cifar10(tmp_path / PYTHON, examples, dump=lambda batch: pickle.dumps(batch, protocol=protocol))
+    assert_read(tmp_path, "test", examples, BATCHES[5:])
 
 
 def test_these_tests_pickle_as_the_official_files_do():
@@ -182,12 +229,12 @@ class RunsACommand:
         return os.system, (self.command,)
 
 
-def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path, cifar10):
-    write_cifar10(tmp_path / PYTHON, cifar10)
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path, examples):
+    write_cifar10(tmp_path / PYTHON, examples)
     payload = pickle.dumps({b"data": RunsACommand(f"touch {tmp_path}/ran"), b"labels": []}, protocol=2)
     (tmp_path / PYTHON / "test_batch").write_bytes(payload)
     with pytest.raises(ValueError, match=rf"refused the global {os.system.__module__}\.system"):
-        datasets.read_split("cifar10", tmp_path, "test")
+        cifar10.read_split(tmp_path, "test")
     assert not (tmp_path / "ran").exists()
     pickle.loads(payload)
     assert (tmp_path / "ran").exists()  # so the file was a real attack
@@ -195,96 +242,96 @@ def test_a_pickle_that_runs_code_is_refused_and_does_not_run(tmp_path, cifar10):
 
 def test_missing_cifar10_names_the_places_and_the_script(tmp_path):
     with pytest.raises(ValueError, match="No CIFAR-10 in raw_data_dir=") as error:
-        datasets.read_split("cifar10", tmp_path, "train")
+        cifar10.read_split(tmp_path, "train")
     for part in [str(tmp_path), *FORMS, *(form.archive for form in FORMS.values()), "scripts/download_cifar10.sh"]:
         assert part in str(error.value)
 
 
-def test_missing_batches_are_listed(tmp_path, cifar10):
-    write_cifar10(tmp_path / BINARY, cifar10, ["data_batch_1", "data_batch_4", "test_batch"])
+def test_missing_batches_are_listed(tmp_path, examples):
+    write_cifar10(tmp_path / BINARY, examples, ["data_batch_1", "data_batch_4", "test_batch"])
     missing = "lacks data_batch_2.bin, data_batch_3.bin, data_batch_5.bin of the train split.*download_cifar10.sh"
     with pytest.raises(ValueError, match=missing):
-        datasets.read_split("cifar10", tmp_path, "train")
+        cifar10.read_split(tmp_path, "train")
 
 
 @pytest.mark.parametrize("folder", [PYTHON, BINARY])
-def test_a_part_of_cifar10_is_read_on_request(tmp_path, cifar10, folder):
-    cifar10["data_batch_4"] = random_examples(3)
-    cifar10["test_batch"] = random_examples(2)
-    write_cifar10(tmp_path / folder, cifar10, ["data_batch_4", "data_batch_1", "test_batch"])
-    assert_read(tmp_path, "train", cifar10, ["data_batch_1", "data_batch_4"], allow_partial=True)
-    assert_read(tmp_path, "test", cifar10, ["test_batch"], allow_partial=True)
+def test_a_part_of_cifar10_is_read_on_request(tmp_path, examples, folder):
+    examples["data_batch_4"] = random_examples(3)
+    examples["test_batch"] = random_examples(2)
+    write_cifar10(tmp_path / folder, examples, ["data_batch_4", "data_batch_1", "test_batch"])
+    assert_read(tmp_path, "train", examples, ["data_batch_1", "data_batch_4"], allow_partial=True)
+    assert_read(tmp_path, "test", examples, ["test_batch"], allow_partial=True)
 
 
-def test_a_split_without_any_file_is_an_error_even_for_a_part(tmp_path, cifar10):
-    write_cifar10(tmp_path / BINARY, cifar10, ["data_batch_1"])
+def test_a_split_without_any_file_is_an_error_even_for_a_part(tmp_path, examples):
+    write_cifar10(tmp_path / BINARY, examples, ["data_batch_1"])
     with pytest.raises(ValueError, match="lacks test_batch.bin of the test split"):
-        datasets.read_split("cifar10", tmp_path, "test", allow_partial=True)
+        cifar10.read_split(tmp_path, "test", allow_partial=True)
 
 
 @pytest.mark.parametrize("allow_partial", [False, True])
-def test_a_broken_binary_record_is_an_error(tmp_path, cifar10, allow_partial):
-    write_cifar10(tmp_path / BINARY, cifar10)
+def test_a_broken_binary_record_is_an_error(tmp_path, examples, allow_partial):
+    write_cifar10(tmp_path / BINARY, examples)
     path = tmp_path / BINARY / "data_batch_3.bin"
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=r"data_batch_3\.bin .*multiple of 3073 bytes, found 12291 bytes.*download"):
-        datasets.read_split("cifar10", tmp_path, "train", allow_partial)
+        cifar10.read_split(tmp_path, "train", allow_partial)
 
 
-def test_an_empty_binary_file_is_an_error(tmp_path, cifar10):
-    write_cifar10(tmp_path / BINARY, cifar10)
+def test_an_empty_binary_file_is_an_error(tmp_path, examples):
+    write_cifar10(tmp_path / BINARY, examples)
     (tmp_path / BINARY / "test_batch.bin").write_bytes(b"")
     with pytest.raises(ValueError, match="found 0 bytes"):
-        datasets.read_split("cifar10", tmp_path, "test", allow_partial=True)
+        cifar10.read_split(tmp_path, "test", allow_partial=True)
 
 
-def test_a_short_binary_file_is_an_error(tmp_path, cifar10):
-    cifar10["test_batch"] = random_examples(3)
-    write_cifar10(tmp_path / BINARY, cifar10)
+def test_a_short_binary_file_is_an_error(tmp_path, examples):
+    examples["test_batch"] = random_examples(3)
+    write_cifar10(tmp_path / BINARY, examples)
     with pytest.raises(ValueError, match=r"expected 12292 bytes \(4 images\), found 9219 bytes \(3 images\)"):
-        datasets.read_split("cifar10", tmp_path, "test")
+        cifar10.read_split(tmp_path, "test")
 
 
-def test_a_short_pickle_is_an_error(tmp_path, cifar10):
-    cifar10["test_batch"] = random_examples(3)
-    write_cifar10(tmp_path / PYTHON, cifar10)
+def test_a_short_pickle_is_an_error(tmp_path, examples):
+    examples["test_batch"] = random_examples(3)
+    write_cifar10(tmp_path / PYTHON, examples)
     expected = r"expected uint8 images of shape \(4, 32, 32, 3\) and 4 labels, found .*\(3, 32, 32, 3\) and 3 labels"
     with pytest.raises(ValueError, match=expected):
-        datasets.read_split("cifar10", tmp_path, "test")
+        cifar10.read_split(tmp_path, "test")
 
 
 @pytest.mark.parametrize("kept", [0, 1, 50, 5000, -1])
-def test_a_truncated_pickle_is_an_error(tmp_path, cifar10, kept):
-    write_cifar10(tmp_path / PYTHON, cifar10)
+def test_a_truncated_pickle_is_an_error(tmp_path, examples, kept):
+    write_cifar10(tmp_path / PYTHON, examples)
     path = tmp_path / PYTHON / "test_batch"
     content = path.read_bytes()[:kept]
     path.write_bytes(content)
     expected = f"test_batch is not a whole cifar10 file: expected a pickle of 4 images, found {len(content)} bytes"
     with pytest.raises(ValueError, match=expected + ".*download_cifar10.sh"):
-        datasets.read_split("cifar10", tmp_path, "test")
+        cifar10.read_split(tmp_path, "test")
 
 
-def test_labels_beyond_the_classes_are_an_error(tmp_path, cifar10):
-    cifar10["test_batch"][1][:] = [0, 7, 10, 2]
-    write_cifar10(tmp_path / BINARY, cifar10)
+def test_labels_beyond_the_classes_are_an_error(tmp_path, examples):
+    examples["test_batch"][1][:] = [0, 7, 10, 2]
+    write_cifar10(tmp_path / BINARY, examples)
     with pytest.raises(ValueError, match="expected labels from 0 to 9, found labels from 0 to 10"):
-        datasets.read_split("cifar10", tmp_path, "test")
+        cifar10.read_split(tmp_path, "test")
 
 
 @pytest.mark.parametrize("folder", [PYTHON, BINARY])
-def test_a_truncated_archive_is_an_error(tmp_path, cifar10, folder, monkeypatch):
-    archive = write_archive(tmp_path, FORMS[folder], cifar10, monkeypatch)
+def test_a_truncated_archive_is_an_error(tmp_path, examples, folder, monkeypatch):
+    archive = write_archive(tmp_path, FORMS[folder], examples, monkeypatch)
     content = archive.read_bytes()[:-100]
     archive.write_bytes(content)
     found = f"found md5={hashlib.md5(content).hexdigest()} .{len(content)} bytes"
     with pytest.raises(ValueError, match=f"{archive.name} .*expected md5=.*{found}.*download_cifar10.sh"):
-        datasets.read_split("cifar10", tmp_path, "train")
+        cifar10.read_split(tmp_path, "train")
 
 
 def test_an_archive_must_have_the_official_md5(tmp_path):
     (tmp_path / "cifar-10-python.tar.gz").write_bytes(b"some error page")
     with pytest.raises(ValueError, match="expected md5=c58f30108f718f92721af3b95e74349a, found md5="):
-        datasets.read_split("cifar10", tmp_path, "train", allow_partial=True)
+        cifar10.read_split(tmp_path, "train", allow_partial=True)
 
 
 # SVHN.
@@ -298,17 +345,17 @@ def write_svhn(raw_data_dir, split, images, labels):
 
 
 @pytest.fixture
-def svhn(monkeypatch):
-    facts = dataclasses.replace(datasets.DATASETS["svhn"], train_size=6, test_size=5, extra_size=7)
-    monkeypatch.setitem(datasets.DATASETS, "svhn", facts)
+def small_svhn(monkeypatch):
+    facts = dataclasses.replace(svhn.FACTS, train_size=6, test_size=5, extra_size=7)
+    monkeypatch.setattr(svhn, "FACTS", facts)
 
 
 @pytest.mark.parametrize("split, count", [("train", 6), ("test", 5), ("extra", 7)])
-def test_svhn_is_read_and_its_label_10_is_the_digit_0(tmp_path, svhn, split, count):
+def test_svhn_is_read_and_its_label_10_is_the_digit_0(tmp_path, small_svhn, split, count):
     images, _ = random_examples(count)
     stored = np.array([10, 1, 9, 10, 5, 2, 3])[:count]
     write_svhn(tmp_path, split, images, stored)
-    read_images, labels = datasets.read_split("svhn", tmp_path, split)
+    read_images, labels = svhn.read_split(tmp_path, split)
     assert read_images.dtype == np.uint8 and labels.dtype == np.int64 and read_images.flags.c_contiguous
     np.testing.assert_array_equal(read_images, images)
     np.testing.assert_array_equal(labels, np.array([0, 1, 9, 0, 5, 2, 3])[:count])
@@ -317,39 +364,39 @@ def test_svhn_is_read_and_its_label_10_is_the_digit_0(tmp_path, svhn, split, cou
 @pytest.mark.parametrize("split, command", [("train", "download_svhn.sh"), ("extra", "download_svhn.sh --extra")])
 def test_missing_svhn_names_the_file_and_the_script(tmp_path, split, command):
     with pytest.raises(ValueError, match=f"{split}_32x32.mat does not exist.*{command} {tmp_path}"):
-        datasets.read_split("svhn", tmp_path, split)
+        svhn.read_split(tmp_path, split)
 
 
-def test_a_part_of_svhn_is_read_on_request_only(tmp_path, svhn):
+def test_a_part_of_svhn_is_read_on_request_only(tmp_path, small_svhn):
     images, labels = random_examples(3)
     write_svhn(tmp_path, "train", images, labels)
     with pytest.raises(ValueError, match=r"expected uint8 images of shape \(6, 32, 32, 3\).*found .*\(3, 32, 32, 3\)"):
-        datasets.read_split("svhn", tmp_path, "train")
-    np.testing.assert_array_equal(datasets.read_split("svhn", tmp_path, "train", allow_partial=True)[0], images)
+        svhn.read_split(tmp_path, "train")
+    np.testing.assert_array_equal(svhn.read_split(tmp_path, "train", allow_partial=True)[0], images)
 
 
 @pytest.mark.parametrize("kept", [0, 50, 1000, -100])
-def test_a_truncated_svhn_file_is_an_error(tmp_path, svhn, kept):
+def test_a_truncated_svhn_file_is_an_error(tmp_path, small_svhn, kept):
     path = write_svhn(tmp_path, "train", *random_examples(6))
     content = path.read_bytes()[:kept]
     path.write_bytes(content)
     expected = f"expected a MATLAB file of 6 images, found {len(content)} bytes that fail with .*download_svhn.sh"
     with pytest.raises(ValueError, match=expected):
-        datasets.read_split("svhn", tmp_path, "train")
+        svhn.read_split(tmp_path, "train")
 
 
-def test_svhn_labels_beyond_the_classes_are_an_error(tmp_path, svhn):
+def test_svhn_labels_beyond_the_classes_are_an_error(tmp_path, small_svhn):
     write_svhn(tmp_path, "test", random_examples(5)[0], [1, 2, 3, 4, 11])
     with pytest.raises(ValueError, match="expected labels from 0 to 9, found labels from 1 to 11"):
-        datasets.read_split("svhn", tmp_path, "test")
+        svhn.read_split(tmp_path, "test")
 
 
 # Digits.
 
 
 def test_digits_need_no_files_and_match_their_facts():
-    facts = datasets.DATASETS["digits"]
-    images, labels = datasets.read_split("digits", "does/not/exist", "train")
+    facts = digits.FACTS
+    images, labels = digits.read_split("does/not/exist", "train")
     assert images.shape == (1297, 32, 32, 3) and images.dtype == np.uint8
     assert labels.shape == (1297,) and labels.dtype == np.int64
     assert set(labels) == set(range(10))
@@ -359,121 +406,8 @@ def test_digits_need_no_files_and_match_their_facts():
 
 
 def test_digits_are_split_without_overlap_and_always_alike():
-    train, _ = datasets.read_split("digits", "", "train")
-    test, test_labels = datasets.read_split("digits", "", "test")
+    train, _ = digits.read_split("", "train")
+    test, test_labels = digits.read_split("", "test")
     assert test.shape == (500, 32, 32, 3) and test_labels.shape == (500,)
     assert not {image.tobytes() for image in train} & {image.tobytes() for image in test}
-    np.testing.assert_array_equal(test, datasets.read_split("digits", "", "test")[0])
-
-
-# Labelled subsets.
-
-
-LABELS = np.random.default_rng(7).integers(0, 10, 1000)
-
-
-def test_labelled_examples_are_the_first_in_file_order():
-    chosen = datasets.choose_labelled(LABELS, sup_size=250, num_classes=10)
-    assert chosen.dtype == np.int64
-    np.testing.assert_array_equal(chosen, np.arange(250))
-
-
-def test_svhn_labelled_examples_are_the_first_of_numpys_seed_0():
-    order = datasets.DATASETS["svhn"].label_order
-    chosen = datasets.choose_labelled(LABELS, 250, 10, order)
-    assert chosen.dtype == np.int64
-    np.testing.assert_array_equal(chosen, np.random.RandomState(0).permutation(1000)[:250])
-
-
-@pytest.mark.parametrize("order", ["file", "numpy_seed_0"])
-def test_an_equal_split_has_the_first_of_each_class_in_order(order):
-    candidates = datasets.LABEL_ORDERS[order](len(LABELS)).tolist()
-    chosen = datasets.choose_labelled(LABELS, 50, 10, order, use_equal_split=True).tolist()
-    for label in range(10):
-        of_class = [index for index in candidates if LABELS[index] == label]
-        assert [index for index in chosen if LABELS[index] == label] == of_class[:5]
-    assert chosen == sorted(chosen, key=candidates.index)
-
-
-def test_label_seed_gives_other_subsets_that_repeat():
-    chosen = [datasets.choose_labelled(LABELS, 250, 10, label_seed=seed).tolist() for seed in (0, 1, 1)]
-    assert chosen[0] != chosen[1] and chosen[1] == chosen[2]
-    assert chosen[0] == np.random.default_rng(0).permutation(1000)[:250].tolist()
-    assert len(set(chosen[0])) == 250
-
-
-def test_label_seed_and_equal_split_go_together():
-    chosen = datasets.choose_labelled(LABELS, 40, 10, use_equal_split=True, label_seed=3)
-    assert np.bincount(LABELS[chosen]).tolist() == [4] * 10
-
-
-def test_a_larger_subset_contains_the_smaller():
-    small, large = (datasets.choose_labelled(LABELS, size, 10, label_seed=1, use_equal_split=True) for size in (20, 40))
-    assert set(small) < set(large)
-
-
-def test_plain_lists_of_ones_own_labels_will_do():
-    assert datasets.choose_labelled([1, 1, 0, 1, 0], 2, 2, use_equal_split=True).tolist() == [0, 2]
-
-
-@pytest.mark.parametrize("sup_size", [-1, 0, 1001])
-def test_sup_size_must_fit_the_training_set(sup_size):
-    with pytest.raises(ValueError, match=f"sup_size={sup_size} is out of range: use 1 to 1000"):
-        datasets.choose_labelled(LABELS, sup_size, 10)
-
-
-def test_every_example_may_be_labelled():
-    assert datasets.choose_labelled(LABELS, 1000, 10).tolist() == list(range(1000))
-
-
-@pytest.mark.parametrize("sup_size, advice", [(25, "use 20 or 30"), (5, "use 10,")])
-def test_an_equal_split_needs_a_multiple_of_the_classes(sup_size, advice):
-    with pytest.raises(ValueError, match=f"sup_size={sup_size} is not divisible by num_classes=10: {advice}"):
-        datasets.choose_labelled(LABELS, sup_size, 10, use_equal_split=True)
-
-
-def test_an_equal_split_names_the_class_that_is_too_small():
-    with pytest.raises(ValueError, match="Class 2 has 1 examples, but use_equal_split needs 2 of each class"):
-        datasets.choose_labelled([0, 0, 0, 1, 1, 2], 6, 3, use_equal_split=True)
-
-
-def test_an_unknown_label_order_is_refused():
-    with pytest.raises(ValueError, match="label_order='random' is unknown: use one of file, numpy_seed_0"):
-        datasets.choose_labelled(LABELS, 10, 10, "random")
-
-
-# Development splits.
-
-
-def test_the_development_split_is_the_end_of_the_labelled_examples():
-    labelled = datasets.choose_labelled(LABELS, 100, 10, label_seed=2)
-    train, dev = datasets.split_dev(labelled, LABELS, 10, dev_size=30)
-    np.testing.assert_array_equal(train, labelled[:70])
-    np.testing.assert_array_equal(dev, labelled[70:])
-
-
-def test_an_equal_development_split_is_disjoint_and_balanced():
-    labelled = datasets.choose_labelled(LABELS, 100, 10, use_equal_split=True, label_seed=2)
-    train, dev = datasets.split_dev(labelled, LABELS, 10, dev_size=30, use_equal_split=True)
-    assert np.bincount(LABELS[train]).tolist() == [7] * 10
-    assert np.bincount(LABELS[dev]).tolist() == [3] * 10
-    assert sorted([*train, *dev]) == sorted(labelled)
-    np.testing.assert_array_equal(train, datasets.choose_labelled(LABELS, 70, 10, use_equal_split=True, label_seed=2))
-
-
-@pytest.mark.parametrize("use_equal_split", [False, True])
-def test_no_development_split_leaves_everything_to_training(use_equal_split):
-    train, dev = datasets.split_dev(np.arange(20), LABELS, 10, 0, use_equal_split)
-    np.testing.assert_array_equal(train, np.arange(20))
-    assert dev.shape == (0,) and dev.dtype == np.int64
-
-
-@pytest.mark.parametrize("dev_size", [-1, 20, 21])
-def test_the_development_split_must_leave_labels_to_train_on(dev_size):
-    with pytest.raises(ValueError, match=f"dev_size={dev_size} is out of range for 20 labelled.*use 0 to 19"):
-        datasets.split_dev(np.arange(20), LABELS, 10, dev_size)
-
-
-def test_an_equal_development_split_needs_a_multiple_of_the_classes():
-    with pytest.raises(ValueError, match="dev_size=15 is not divisible by num_classes=10: use 10 or 20"):
-        datasets.split_dev(np.arange(100), LABELS, 10, 15, use_equal_split=True)
+    np.testing.assert_array_equal(test, digits.read_split("", "test")[0])

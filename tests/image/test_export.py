@@ -1,6 +1,5 @@
 """image/export.py: the exported model takes raw images and predicts what the evaluation network predicts."""
 
-import csv
 import struct
 import zlib
 
@@ -10,7 +9,7 @@ import tensorflow as tf
 from PIL import Image
 
 from image import export
-from image.datasets import DATASETS
+from image.datasets import cifar10
 from tests.image.small_data import colored_images, export_random_model
 
 
@@ -24,6 +23,7 @@ def exported(tmp_path_factory):
 # ---- the model ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_exported_model_takes_raw_images_and_equals_the_evaluation_network(exported):
     model, _, loaded = exported
     images = colored_images(20)
@@ -52,7 +52,7 @@ def test_batches_do_not_change_predictions(exported):
 
 
 def test_the_facts_go_with_the_model(exported):
-    assert exported[2].facts == DATASETS["cifar10"]
+    assert exported[2].facts == cifar10.FACTS
 
 
 def test_a_folder_without_model_is_named(tmp_path):
@@ -169,24 +169,3 @@ def test_an_array_file_of_objects_or_without_rows_is_refused(tmp_path):
     np.save(tmp_path / "number.npy", np.uint8(3))
     with pytest.raises(ValueError, match=r"images have shape=\(\) and dtype=uint8: expected a uint8 array"):
         export.read_images(str(tmp_path / "number.npy"), 32)
-
-
-# ---- predictions ----------------------------------------------------------------------------------------------------
-
-
-def test_predictions_are_a_table_of_names_classes_and_probabilities(tmp_path):
-    path = tmp_path / "predictions.csv"
-    export.write_predictions(str(path), ["a, b.png", "c.png"], np.float32([[0.25, 0.75], [0.9, 0.1]]), ("cat", "dog"))
-    with open(path, newline="") as file:
-        rows = list(csv.reader(file))
-    assert rows == [
-        ["image", "class", "probability", "cat", "dog"],
-        ["a, b.png", "dog", "0.750000", "0.250000", "0.750000"],
-        ["c.png", "cat", "0.900000", "0.900000", "0.100000"],
-    ]
-
-
-def test_a_table_that_cannot_be_written_is_named(tmp_path):
-    path = tmp_path / "missing" / "predictions.csv"
-    with pytest.raises(ValueError, match=rf"{path} cannot be written \(.*\): choose another --predict_output\."):
-        export.write_predictions(str(path), ["a"], np.float32([[1, 0]]), ("cat", "dog"))

@@ -10,19 +10,15 @@ import pytest
 import tensorflow as tf
 from PIL import Image
 
-from image import datasets, export, filter_domain, input_pipeline, train
-from image.datasets import DATASETS
-from tests.image.small_data import (
-    colored_images,
-    files_below,
-    read_records,
-    run_main,
-    run_preprocess,
-    tiny_config,
-)
+from image import export, filter_domain, input_pipeline, train
+from image.datasets import digits, image_files
+from tests.image.small_data import colored_images, files_below, read_records, run_preprocess, tiny_config
+from tests.programs import run_main
 from utils import domain_filter
 
-FACTS = DATASETS["digits"]
+pytestmark = pytest.mark.slow
+
+FACTS = digits.FACTS
 STRATEGY = tf.distribute.OneDeviceStrategy("/cpu:0")
 DATA = {"task_name": "digits", "sup_size": 1000}
 
@@ -67,10 +63,16 @@ def empty_records(tmp_path_factory):
 @pytest.fixture
 def stand_in(monkeypatch):
     def use(predict_proba=read_marks, fingerprint="1"):
-        monkeypatch.setattr(filter_domain, "load_model", lambda model_dir: (FACTS, predict_proba, fingerprint))
+        monkeypatch.setattr(domain_filter, "load_model", lambda *_: (FACTS, predict_proba, fingerprint))
 
     use()
     return use
+
+
+def filter_pool(data_dir, pool, output_dir, num_per_class, **options):
+    folders = {"data_dir": str(data_dir), "output_dir": str(output_dir)}
+    config = filter_domain.Config("model", str(pool), num_per_class, **folders, **{"workers": 1} | options)
+    return filter_domain.filter_pool(config)
 
 
 def best_of_each_class(images, num_per_class):
@@ -86,15 +88,15 @@ def best_of_each_class(images, num_per_class):
 def test_digits_are_found_among_other_images_and_can_be_trained_on(trained, tmp_path, monkeypatch, capsys):
     model_dir, data_dir, exported = trained
     monkeypatch.setattr(export, "load", lambda export_dir: exported)  # once is enough
-    digits, _ = datasets.read_split("digits", "", "test")
-    pool = np.concatenate([colored_images(300), digits[:300]])[np.random.default_rng(0).permutation(600)]
+    images, _ = digits.read_split("", "test")
+    pool = np.concatenate([colored_images(300), images[:300]])[np.random.default_rng(0).permutation(600)]
     np.save(tmp_path / "pool.npy", pool)
     output_dir = tmp_path / "filtered"
     arguments = {"model_dir": model_dir, "data_dir": data_dir, "pool": tmp_path / "pool.npy", "output_dir": output_dir}
     arguments |= {"num_per_class": 10, "aug_copy": 2, "workers": 1, "batch_size": 50}
     run_main(filter_domain, *(f"--{name}={value}" for name, value in arguments.items()))
     kept = np.load(output_dir / "kept_images.npy")
-    of_digits = {image.tobytes() for image in digits}
+    of_digits = {image.tobytes() for image in images}
     share = np.mean([image.tobytes() in of_digits for image in kept])
     assert share > 0.7, share
     assert f"kept {len(kept)} of 600 examples" in capsys.readouterr().out
@@ -114,8 +116,8 @@ def test_digits_are_found_among_other_images_and_can_be_trained_on(trained, tmp_
 def test_the_trainer_can_augment_the_kept_images(empty_records, stand_in, tmp_path):
     images = marked_images(40)
     np.save(tmp_path / "pool.npy", images)
-    arguments = ("model", str(empty_records), str(tmp_path / "pool.npy"), str(tmp_path / "filtered"), 3)
-    filter_domain.filter_pool(*arguments, aug_mode="online")
+    arguments = (empty_records, tmp_path / "pool.npy", tmp_path / "filtered", 3)
+    filter_pool(*arguments, aug_mode="online")
     found = read_records(tmp_path / "filtered" / "unsup" / "originals")
     np.testing.assert_array_equal(found["original"][..., :3], images[best_of_each_class(images, 3)])
     assert not (tmp_path / "filtered" / "unsup" / "randaugment").exists()
@@ -145,8 +147,8 @@ POOLS = {
 def test_pools_of_every_kind_give_the_same_images(empty_records, stand_in, tmp_path, kind):
     images = marked_images(60)
     POOLS[kind](tmp_path, images)
-    arguments = ("model", str(empty_records), str(tmp_path / f"pool.{kind}"), str(tmp_path / "filtered"), 2)
-    summary = filter_domain.filter_pool(*arguments, aug_copy=1, batch_size=4)
+    arguments = (empty_records, tmp_path / f"pool.{kind}", tmp_path / "filtered", 2)
+    summary = filter_pool(*arguments, aug_copy=1, batch_size=4)
     expected = images[best_of_each_class(images, 2)]
     np.testing.assert_array_equal(np.load(tmp_path / "filtered" / "kept_images.npy"), expected)
     assert summary["num_kept"] == 20 and summary["skipped"] == []
@@ -178,24 +180,40 @@ def test_images_that_cannot_be_read_are_passed_over_and_listed(empty_records, st
     assert f"images that cannot be read are listed in {tmp_path / 'filtered' / 'domain_filter.json'}\n" in printed
 
 
-def test_images_of_another_size_are_resized_like_those_of_a_folder(tmp_path):
-    images = colored_images(3, size=48)
+@pytest.mark.parametrize("shape", [(48, 48, 3), (40, 60, 3), (60, 40, 1), (48, 50)])
+def test_images_of_another_size_or_kind_are_made_to_fit_like_those_of_a_folder(tmp_path, shape):
+    images = np.random.default_rng(0).integers(0, 256, [4, *shape], np.uint8)
     np.save(tmp_path / "pool.npy", images)
-    write_folder(tmp_path / "pool", images[:2])
-    from_array = list(filter_domain.open_pool(str(tmp_path / "pool.npy"), 32).read([0, 1]))
-    from_folder = list(filter_domain.open_pool(str(tmp_path / "pool"), 32).read([0, 1]))
+    write_folder(tmp_path / "pool", images.reshape(images.shape[:3]) if shape[2:] != (3,) else images)
+    from_array = list(filter_domain.open_pool(str(tmp_path / "pool.npy")).read(32, [0, 3]))
+    from_folder = list(filter_domain.open_pool(str(tmp_path / "pool")).read(32, [0, 3]))
     np.testing.assert_array_equal(from_array, from_folder)
     assert np.shape(from_array) == (2, 32, 32, 3)
+
+
+def test_a_pool_that_was_changed_after_the_scoring_is_refused(empty_records, stand_in, tmp_path, monkeypatch):
+    folder = write_folder(tmp_path / "pool", marked_images(20))
+    read_image, seen = image_files.read_image, set()
+
+    def read_once(path, image_size):
+        if path in seen:
+            raise ValueError(f"{path} cannot be read as an image")
+        seen.add(path)
+        return read_image(path, image_size)
+
+    monkeypatch.setattr(image_files, "read_image", read_once)
+    with pytest.raises(ValueError, match="The pool was changed; leave it as it is. .* cannot be read as an image"):
+        filter_pool(empty_records, folder, tmp_path / "filtered", 2)
+    assert not list((tmp_path / "filtered").glob("kept_images*"))
 
 
 @pytest.mark.parametrize(
     "write, message",
     [
         (lambda path: path.write_bytes(b"\x93NUM"), r"pool.npy' cannot be read \(.*\): write it with np\.save\("),
-        (lambda path: np.save(path, np.zeros([2, 32, 32, 3])), "dtype=float64: expected a uint8 array"),
-        (lambda path: np.save(path, np.zeros([2, 32, 16, 3], np.uint8)), r"shape=\(2, 32, 16, 3\)"),
-        (lambda path: np.save(path, np.asfortranarray(np.zeros([2, 32, 32, 3], np.uint8))), "it is in Fortran order"),
-        (lambda path: np.save(path, np.zeros([0, 32, 32, 3], np.uint8)), "None of the 0 examples of the pool can be"),
+        (lambda path: np.save(path, np.zeros([2, 32, 32, 3])), "dtype=float64: expected uint8 values"),
+        (lambda path: np.save(path, np.zeros([2, 32, 16, 4], np.uint8)), r"shape=\(2, 32, 16, 4\)"),
+        (lambda path: np.save(path, np.zeros([0, 32, 32, 3], np.uint8)), r"shape=\(0, 32, 32, 3\)"),
         (lambda path: path.mkdir(), r"pool\.npy' has no image files \(\.png, "),
         (lambda path: None, r"pool='.*pool\.npy': expected a folder of images, or a \.npy or \.npz file"),
     ],
@@ -203,7 +221,7 @@ def test_images_of_another_size_are_resized_like_those_of_a_folder(tmp_path):
 def test_pools_that_cannot_be_used_are_described(empty_records, stand_in, tmp_path, write, message):
     write(tmp_path / "pool.npy")
     with pytest.raises(ValueError, match=message):
-        filter_domain.filter_pool("m", str(empty_records), str(tmp_path / "pool.npy"), str(tmp_path / "filtered"), 2)
+        filter_pool(empty_records, tmp_path / "pool.npy", tmp_path / "filtered", 2)
 
 
 @pytest.mark.parametrize("ending", ["npy", "npz"])
@@ -212,18 +230,19 @@ def test_a_file_that_breaks_off_is_noticed_before_the_scoring(tmp_path, ending):
     np.save(path, marked_images(9)) if ending == "npy" else np.savez(path, images=marked_images(9))
     content = bytearray(path.read_bytes())
     if ending == "npy":
-        content = content[:-1]
+        content, reason = content[:-1], "it breaks off after image 0 of 9"
     else:
         content[5000] ^= 1  # the archive has a checksum
+        reason = "Bad CRC-32"
     path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"pool\.{ending}' breaks off after image 0 of 9 .*: write it again"):
-        filter_domain.open_pool(str(path), 32)
+    with pytest.raises(ValueError, match=rf"pool\.{ending}' cannot be read \({reason}.*\): write it with np\.save"):
+        filter_domain.open_pool(str(path))
 
 
 def test_an_archive_without_images_is_described(tmp_path):
     np.savez(tmp_path / "pool.npz", pictures=marked_images(3))
-    with pytest.raises(ValueError, match=r"cannot be read \(.*images\.npy.*\): write it with np\.savez\(path, images="):
-        filter_domain.open_pool(str(tmp_path / "pool.npz"), 32)
+    with pytest.raises(ValueError, match=r"\(its arrays are pictures, images is missing\): write it with np\.savez"):
+        filter_domain.open_pool(str(tmp_path / "pool.npz"))
 
 
 # ---- records --------------------------------------------------------------------------------------------------------
@@ -236,9 +255,9 @@ def test_labelled_and_test_sets_are_taken_over(empty_records, stand_in, tmp_path
     (data_dir / "unsup" / "randaugment" / "other").touch()
     (data_dir / "test" / "records.tfrecord.tmp-1").touch()
     np.save(tmp_path / "pool.npy", marked_images(20))
-    arguments = ("m", str(data_dir), str(tmp_path / "pool.npy"), str(tmp_path / "filtered"), 1)
+    arguments = (data_dir, tmp_path / "pool.npy", tmp_path / "filtered", 1)
     before = files_below(data_dir)
-    filter_domain.filter_pool(*arguments, aug_copy=1)
+    filter_pool(*arguments, aug_copy=1)
     found = files_below(tmp_path / "filtered")
     for name, content in before.items():
         taken_over = not name.startswith("unsup") and ".tmp-" not in name
@@ -259,35 +278,42 @@ def test_the_records_do_not_depend_on_how_often_it_was_stopped(empty_records, st
         return read_marks(images)
 
     stand_in(predict_proba)
-    arguments = {"model_dir": "m", "data_dir": str(empty_records), "pool": str(tmp_path / "pool.npy")}
+    arguments = {"data_dir": empty_records, "pool": tmp_path / "pool.npy"}
     arguments |= {"num_per_class": 3, "batch_size": 16, "aug_copy": 2}
     with pytest.raises(KeyboardInterrupt):
-        filter_domain.filter_pool(output_dir=str(tmp_path / "a"), **arguments)
-    filter_domain.filter_pool(output_dir=str(tmp_path / "a"), **arguments)
+        filter_pool(output_dir=tmp_path / "a", **arguments)
+    filter_pool(output_dir=tmp_path / "a", **arguments)
     assert calls == [64, 64, 64, 64, 8]  # the third block is done again, the first two are not
-    filter_domain.filter_pool(output_dir=str(tmp_path / "b"), **arguments)
+    filter_pool(output_dir=tmp_path / "b", **arguments)
     for ending in (".tfrecord", ".npy", ".json"):
         assert files_below(tmp_path / "a", ending) == files_below(tmp_path / "b", ending)
-    filter_domain.filter_pool(output_dir=str(tmp_path / "a"), **arguments)  # all is there
+    filter_pool(output_dir=tmp_path / "a", **arguments)  # all is there
     assert len(calls) == 9
     stand_in(fingerprint="2")
     with pytest.raises(ValueError, match="is of another selection .model: was '1', now '2'"):
-        filter_domain.filter_pool(output_dir=str(tmp_path / "a"), **arguments)
+        filter_pool(output_dir=tmp_path / "a", **arguments)
 
 
 def test_folders_that_do_not_fit_are_refused(empty_records, stand_in, tmp_path):
     np.save(tmp_path / "pool.npy", marked_images(20))
-    pool, records = str(tmp_path / "pool.npy"), str(empty_records)
+    pool, records = tmp_path / "pool.npy", empty_records
     with pytest.raises(ValueError, match="output_dir=.* is data_dir, whose unlabelled images stay: choose another one"):
-        filter_domain.filter_pool("m", records, pool, records, 1)
+        filter_pool(records, pool, records, 1)
     with pytest.raises(ValueError, match="holds no records: there is no .*dataset.json"):
-        filter_domain.filter_pool("m", str(tmp_path), pool, str(tmp_path / "filtered"), 1)
+        filter_pool(tmp_path, pool, tmp_path / "filtered", 1)
     shutil.copytree(empty_records, tmp_path / "other")
     description = json.loads((tmp_path / "other" / "dataset.json").read_text()) | {"name": "svhn"}
     (tmp_path / "other" / "dataset.json").write_text(json.dumps(description))
     with pytest.raises(ValueError, match="holds records of other data than the model was trained on"):
-        filter_domain.filter_pool("m", str(tmp_path / "other"), pool, str(tmp_path / "filtered"), 1)
+        filter_pool(tmp_path / "other", pool, tmp_path / "filtered", 1)
     assert not (tmp_path / "filtered").exists()
+
+
+@pytest.mark.parametrize("name", ["data_dir", "pool", "output_dir"])
+def test_what_is_required_must_be_given(name):
+    paths = {"data_dir": "data", "pool": "pool", "output_dir": "filtered"} | {name: ""}
+    with pytest.raises(ValueError, match=f"{name}='' is missing: give --{name}"):
+        filter_pool(**paths, num_per_class=1)
 
 
 def test_a_model_that_is_not_there_ends_with_a_line_of_error(tmp_path):

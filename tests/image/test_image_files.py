@@ -1,4 +1,4 @@
-"""image/image_files.py: whatever Pillow reads becomes a square RGB array, and what it cannot read is named."""
+"""image/datasets/image_files.py: whatever Pillow reads becomes a square RGB array, and what it cannot read is named."""
 
 import io
 
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image import image_files
+from image.datasets import image_files
 from tests.image.small_data import colored_images
 
 

@@ -13,7 +13,8 @@ from PIL import Image
 
 from image import export, imagenet, imagenet_index, main, train
 from image.config import Config
-from tests.image.small_data import TINY_RUN, run_main
+from tests.image.small_data import TINY_RUN
+from tests.programs import run_main
 from utils.distribution import create_strategy
 
 ROOT = Path(__file__).parent.parent.parent
@@ -97,7 +98,7 @@ def data_dirs(tmp_path_factory):
 
 
 def create_config(data_dir, **settings):
-    settings = {"aug": "crop_flip", "image_size": SIZE, "shuffle_buffer": 5} | settings
+    settings = {"aug_ops": "crop_flip", "image_size": SIZE, "shuffle_buffer": 5} | settings
     return Config(task_name="imagenet", data_dir=str(data_dir), aug_mode="online", **TINY_RUN | settings)
 
 
@@ -288,7 +289,7 @@ def test_every_pass_has_every_image_once_in_another_order(layout, data_dirs):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_a_stream_that_starts_later_gives_the_same_batches(layout, data_dirs):
-    config = create_config(data_dirs[layout], train_batch_size=2, sup_aug="cutout", aug="cutout")
+    config = create_config(data_dirs[layout], train_batch_size=2, sup_aug_ops="cutout", aug_ops="cutout")
     whole, later = read_batches(config, 0, 9), read_batches(config, 7, 2)  # the labelled pass has 11 steps, the other 5
     for batch, same in zip(whole[7:], later):
         assert batch.keys() == same.keys() == {"sup", "label", "original", "augmented"}
@@ -301,7 +302,7 @@ def test_a_stream_that_starts_later_gives_the_same_batches(layout, data_dirs):
 
 def test_batches_are_augmented_in_chunks_without_a_repeated_draw(data_dirs, monkeypatch):
     monkeypatch.setattr(imagenet, "CHUNK", 3)
-    config = create_config(data_dirs["folders"], train_batch_size=4, unsup_ratio=3, aug="cutout", image_size=64)
+    config = create_config(data_dirs["folders"], train_batch_size=4, unsup_ratio=3, aug_ops="cutout", image_size=64)
     (batch,) = read_batches(config, 0, 1)
     assert batch["sup"].shape == (4, 64, 64, 4) and batch["augmented"].shape == (12, 64, 64, 4)
     assert (batch["sup"][..., 3] == 255).all() and (batch["original"][..., 3] == 255).all()
@@ -364,6 +365,13 @@ def test_evaluation_sees_the_central_7_8_of_the_shorter_side_at_224_pixels():
     np.testing.assert_array_equal(imagenet.center_crop(image, 224), image[16:240, 39:263])
 
 
+def test_images_have_224_pixels_unless_another_size_is_given(data_dirs):
+    config = create_config(data_dirs["folders"], image_size=0, train_batch_size=1)
+    assert imagenet.open_data(config).facts.image_size == 224
+    (batch,) = read_batches(config, 0, 1)
+    assert batch["sup"].shape == (1, 224, 224, 4) and batch["augmented"].shape == (2, 224, 224, 4)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_evaluation_has_every_image_once_and_padding_of_weight_0(layout, data_dirs):
     data = imagenet.open_data(create_config(data_dirs[layout]))
@@ -381,10 +389,11 @@ def run_training(config, model_dir, **options):
     return train.train_and_evaluate(config, str(model_dir), create_strategy("one_device"), **options)
 
 
+@pytest.mark.slow
 def test_a_run_on_shards_that_is_taken_up_again_equals_the_uninterrupted_one(data_dirs, tmp_path, monkeypatch):
     config = create_config(
         data_dirs["shards"],
-        **{"aug": "randaugment", "label_fraction": 0.4, "lr_schedule": "steps", "ema_decay": 0.0},
+        **{"aug_ops": "randaugment", "label_fraction": 0.4, "lr_schedule": "steps", "ema_decay": 0.0},
         **{"train_steps": 2, "save_steps": 1, "log_steps": 1, "eval_steps": 2},
     )
     result = run_training(config, tmp_path / "whole")
@@ -417,6 +426,7 @@ def check_accuracies(config, model_dir, result):
     assert 0 < result["top5_accuracy"] < 1
 
 
+@pytest.mark.slow
 def test_class_folders_are_trained_on_from_the_command_line(data_dirs, tmp_path, capfd, caplog):
     settings = TINY_RUN | {"train_steps": 2, "image_size": SIZE, "ema_decay": 0.0}
     run_main(

@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from image import input_pipeline, preprocess, record_format
+from image import input_pipeline, record_format
 from tests.image.small_data import plain_crop_flip, read_records, run_preprocess, tiny_config, write_cifar10
+from utils import preprocessing, record_stream
 
 NUM_TRAIN, NUM_LABELLED, NUM_COPIES = 50, 20, 2
 IN_MEMORY, FROM_FILES = 100_000, 7  # shuffle_buffer: more and fewer than there are records
@@ -24,8 +25,8 @@ def small_data(tmp_path_factory):
     folder = tmp_path_factory.mktemp("data")
     arrays = write_cifar10(folder / "raw", NUM_TRAIN)
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
-        for settings in ({"sup_aug": "randaugment"}, {"aug": "crop_flip", "dev_size": 5}):
+        monkeypatch.setattr(preprocessing, "SHARD_SIZE", 16)
+        for settings in ({"sup_aug_ops": "randaugment"}, {"aug_ops": "crop_flip", "dev_size": 5}):
             run_preprocess(folder / "raw", folder / "records", sup_size=NUM_LABELLED, aug_copy=NUM_COPIES, **settings)
     return arrays, folder / "records"
 
@@ -174,7 +175,7 @@ def test_every_record_comes_once_in_a_pass(small_data, no_crop, batch_size, shuf
 
 
 def test_what_does_not_fit_in_the_buffer_is_not_held_in_memory(small_data, monkeypatch):
-    monkeypatch.setattr(input_pipeline, "_batches_from_memory", None)
+    monkeypatch.setattr(record_stream, "batches_from_memory", None)
     for shuffle_buffer in (FROM_FILES, NUM_LABELLED - 1):
         create_batches(tiny_config(small_data[1], shuffle_buffer=shuffle_buffer), 1)
     with pytest.raises(TypeError, match="not callable"):
@@ -190,7 +191,7 @@ def test_fewer_copies_are_read_when_asked_for(small_data, no_crop):
 
 @pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
 def test_augmented_labelled_examples_keep_their_labels(small_data, no_crop, shuffle_buffer):
-    config = tiny_config(small_data[1], sup_aug="randaugment", unsup_ratio=0, shuffle_buffer=shuffle_buffer)
+    config = tiny_config(small_data[1], sup_aug_ops="randaugment", unsup_ratio=0, shuffle_buffer=shuffle_buffer)
     folders = [small_data[1] / f"sup-size_20/randaugment/copy-{copy:03d}" for copy in range(NUM_COPIES)]
     copies = [read_records(folder, ["augmented", "label", "index"]) for folder in folders]
     np.testing.assert_array_equal(copies[0]["label"], small_data[0]["train"][1][copies[0]["index"]])
@@ -203,7 +204,7 @@ def test_augmented_labelled_examples_keep_their_labels(small_data, no_crop, shuf
 # ---- a function of seed and step ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("settings", [{}, {"unsup_ratio": 0}, {"unsup_ratio": 3, "sup_aug": "randaugment"}])
+@pytest.mark.parametrize("settings", [{}, {"unsup_ratio": 0}, {"unsup_ratio": 3, "sup_aug_ops": "randaugment"}])
 @pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
 def test_a_stream_may_start_at_any_step(small_data, shuffle_buffer, settings):
     config = tiny_config(small_data[1], shuffle_buffer=shuffle_buffer, seed=5, **settings)
@@ -246,7 +247,7 @@ def find_crop(small_data):
 def test_the_views_of_an_image_are_cropped_and_flipped_independently(small_data, find_crop):
     """The copies of this augmentation equal the originals, so both views are weak augmentations of one image."""
     crops = collections.defaultdict(list)
-    for batch in create_batches(tiny_config(small_data[1], aug="crop_flip", dev_size=5), 12):
+    for batch in create_batches(tiny_config(small_data[1], aug_ops="crop_flip", dev_size=5), 12):
         for key in ("sup", "original", "augmented"):
             crops[key] += map(find_crop, batch[key])
     pairs = list(zip(crops["original"], crops["augmented"]))
@@ -259,7 +260,7 @@ def test_the_views_of_an_image_are_cropped_and_flipped_independently(small_data,
 
 
 def test_no_image_is_flipped_where_flips_change_the_class(small_data, find_crop):
-    for batch in create_batches(tiny_config(small_data[1], aug="crop_flip", dev_size=5), 5, flip=False):
+    for batch in create_batches(tiny_config(small_data[1], aug_ops="crop_flip", dev_size=5), 5, flip=False):
         for key in ("sup", "original", "augmented"):
             assert not any(find_crop(view)[2] for view in batch[key])
 
@@ -302,10 +303,11 @@ def test_evaluation_sees_each_example_once_and_pads_with_weight_0(small_data, ba
 
 
 def test_the_development_split_is_evaluated_in_its_order(small_data):
-    data = input_pipeline.open_data(tiny_config(small_data[1], dev_size=5, aug="crop_flip"))
+    data = input_pipeline.open_data(tiny_config(small_data[1], dev_size=5, aug_ops="crop_flip"))
     batch = next(iter(input_pipeline.create_eval_dataset(data.dev, 32, 5)))
-    np.testing.assert_array_equal(batch["sup"][..., :3], small_data[0]["train"][0][15:20])
-    assert data.sup[0].num_examples == 15 and data.dev[0].num_examples == 5
+    indices = data.dev[0].settings["indices"]
+    np.testing.assert_array_equal(batch["sup"][..., :3], small_data[0]["train"][0][indices])
+    assert data.sup[0].num_examples == NUM_LABELLED and len(indices) == 5 and min(indices) >= NUM_LABELLED
 
 
 def test_a_data_set_without_test_images_opens_without_them(small_data, tmp_path):
@@ -327,19 +329,31 @@ def assert_refused(message, data_dir, **settings):
 
 def test_more_copies_than_there_are_is_refused(small_data):
     message = r"aug_copy=3, but .*unsup/randaugment has 2 copies\. Write more with `python -m image\.preprocess "
-    message += r"--data_type=unsup --aug=randaugment --aug_copy=3` and the same data flags, or train with"
+    message += r"--data_type=unsup --aug_ops=randaugment --aug_copy=3` and the same data flags, or train with"
     assert_refused(message, small_data[1], aug_copy=3)
 
 
 def test_missing_labelled_copies_are_asked_for_by_their_own_flag(small_data):
-    message = (
-        r"has 0 copies\. Write more with `python -m image\.preprocess --data_type=sup --sup_aug=cutout --aug_copy=2`"
-    )
-    assert_refused(message, small_data[1], sup_aug="cutout")
+    message = r"has 0 copies\. Write more with `python -m image\.preprocess "
+    message += "--data_type=sup --sup_aug_ops=cutout --aug_copy=2`"
+    assert_refused(message, small_data[1], sup_aug_ops="cutout")
 
 
 def test_no_copies_of_an_augmentation_is_refused(small_data):
-    assert_refused(r"aug_copy=2, but .*unsup/cutout has 0 copies", small_data[1], aug="cutout")
+    assert_refused(r"aug_copy=2, but .*unsup/cutout has 0 copies", small_data[1], aug_ops="cutout")
+
+
+def test_an_image_size_must_be_that_of_the_records(small_data):
+    assert input_pipeline.open_data(tiny_config(small_data[1], image_size=32)).facts.image_size == 32
+    assert_refused(r"image_size=64, but data_dir=.* holds images of 32 pixels: leave", small_data[1], image_size=64)
+
+
+def test_a_draw_of_another_size_is_refused(small_data, tmp_path):
+    """As earlier versions wrote it, which took the development split out of the labelled examples."""
+    shutil.copytree(small_data[1] / "sup-size_20", tmp_path / "sup-size_25-dev_5")
+    shutil.copy(small_data[1] / "dataset.json", tmp_path)
+    message = r"sup-size_25-dev_5/train has 20 examples, expected sup_size=25: delete .*sup-size_25-dev_5 and"
+    assert_refused(message, tmp_path, sup_size=25, dev_size=5)
 
 
 def test_another_data_set_is_refused(small_data):
@@ -350,7 +364,7 @@ def test_missing_records_are_named_with_the_command_that_writes_them(small_data,
     assert_refused(r"data_dir=.*/nowhere holds no records: there is no .*dataset\.json", tmp_path / "nowhere")
     message = r"sup-size_30/train holds no records\. Run `python -m image\.preprocess --task_name=cifar10 "
     message += (
-        rf"--data_type=sup --output_dir={re.escape(str(small_data[1]))}` with the same data flags as the training\."
+        rf"--data_type=sup --data_dir={re.escape(str(small_data[1]))}` with the same data flags as the training\."
     )
     assert_refused(message, small_data[1], sup_size=30)
     assert_refused("sup-size_20-dev_7/train holds no records", small_data[1], dev_size=7)
@@ -376,7 +390,9 @@ def test_unfinished_and_damaged_records_are_refused(small_data, tmp_path):
 def online_config(tmp_path_factory):
     folder = tmp_path_factory.mktemp("online")
     write_cifar10(folder / "raw", NUM_TRAIN)
-    run_preprocess(folder / "raw", folder / "records", sup_size=NUM_LABELLED, aug_mode="online", sup_aug="randaugment")
+    run_preprocess(
+        folder / "raw", folder / "records", sup_size=NUM_LABELLED, aug_mode="online", sup_aug_ops="randaugment"
+    )
     return tiny_config(folder / "records", aug_mode="online", sup_size=NUM_LABELLED)
 
 
@@ -387,22 +403,24 @@ def test_online_augmentation_needs_no_copies(online_config):
     assert batch["augmented"].shape == (8, 32, 32, 4) and batch["augmented"].dtype == np.uint8
 
 
+@pytest.mark.slow
 def test_online_augmentation_starts_at_any_step(online_config):
     batches = create_batches(online_config, 5)
     assert_same_batches(batches[3:], create_batches(online_config, 2, start_step=3))
 
 
 def test_online_augmentation_is_that_of_the_batch_of_originals(online_config, no_crop):
-    config = dataclasses.replace(online_config, aug="cutout")
+    config = dataclasses.replace(online_config, aug_ops="cutout")
     for batch in create_batches(config, 2):
         covered = batch["augmented"][..., 3] > 0
         assert (~covered).any(axis=(1, 2)).all()  # Cutout hides a part of every image
         np.testing.assert_array_equal(batch["augmented"][covered], batch["original"][covered])
 
 
+@pytest.mark.slow
 def test_online_augmentation_of_labelled_images_keeps_their_labels(online_config, no_crop):
     plain = create_batches(online_config, 2)
-    augmented = create_batches(dataclasses.replace(online_config, sup_aug="cutout"), 2)
+    augmented = create_batches(dataclasses.replace(online_config, sup_aug_ops="cutout"), 2)
     for batch, other in zip(plain, augmented):
         covered = other["sup"][..., 3] > 0
         assert (~covered).any(axis=(1, 2)).all() and (batch["sup"][..., 3] == 255).all()

@@ -13,7 +13,8 @@ from PIL import Image
 
 from image import export, main
 from image.config import Config
-from tests.image.small_data import colored_images, export_random_model, parsed_flags, run_main
+from tests.image.small_data import colored_images, export_random_model
+from tests.programs import parsed_flags, run_main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -40,6 +41,7 @@ def assert_ends_with_error(message, *arguments):
 # ---- flags ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_help_tells_every_flag_with_its_meaning():
     command = [sys.executable, "-m", "image.main", "--help"]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -100,14 +102,15 @@ def read_rows(path):
 
 def assert_rows_agree(rows, names, images, exported):
     probabilities = exported.predict_proba(images)
-    assert [row["image"] for row in rows] == names
+    assert [row["input"] for row in rows] == names
     for row, expected in zip(rows, probabilities, strict=True):
         found = [float(row[name]) for name in exported.facts.class_names]
         np.testing.assert_allclose(found, expected, atol=1e-6)
-        assert row["class"] == exported.facts.class_names[np.argmax(expected)]
+        assert row["label"] == exported.facts.class_names[np.argmax(expected)]
         assert float(row["probability"]) == max(found)
 
 
+@pytest.mark.slow
 def test_a_folder_of_images_is_classified(model_dir, exported, tmp_path, capsys):
     images = colored_images(5)
     for number, image in enumerate(images):
@@ -124,7 +127,7 @@ def test_an_array_is_classified_into_the_model_dir(model_dir, exported, tmp_path
     np.save(tmp_path / "images.npy", images)
     run_main(main, "--do_predict", f"--model_dir={model_dir}", f"--predict_input={tmp_path / 'images.npy'}")
     rows = read_rows(model_dir / "predictions.csv")
-    assert len({row["class"] for row in rows}) > 1
+    assert len({row["label"] for row in rows}) > 1
     assert_rows_agree(rows, [str(number) for number in range(300)], images, exported)
 
 

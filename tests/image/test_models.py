@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from image.datasets import DATASETS
+from image.datasets import cifar10
 from image.models.layers import Normalize
 from image.models.wide_resnet import create_wide_resnet
 
-FACTS = DATASETS["cifar10"]
+FACTS = cifar10.FACTS
 
 
 def num_trainable(network):

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from image import image_files, main, own_images, preprocess, record_format
-from tests.image.small_data import TINY_RUN, colored_images, files_below, read_records, run_main
+from augmentation.randaugment import AUGMENTATIONS
+from image import main, preprocess, record_format
+from image.datasets import arrays, decoded, folder, image_files
+from tests.image.small_data import TINY_RUN, colored_images, files_below, read_records
+from tests.programs import run_main
 from utils import records
 
 
@@ -53,9 +56,9 @@ def assert_refused(message, *arguments):
 
 
 def test_folders_become_records_like_those_of_any_data_set(photos, tmp_path):
-    folder, images = photos
-    run_folder(folder, tmp_path / "data", dev_size=2)
-    run_folder(folder, tmp_path / "data", dev_size=2, aug_mode="online")
+    images = photos[1]
+    run_folder(photos[0], tmp_path / "data", dev_size=2)
+    run_folder(photos[0], tmp_path / "data", dev_size=2, aug_mode="online")
     facts = record_format.read_facts(str(tmp_path / "data"))
     assert (facts.name, facts.image_size, facts.class_names, facts.flip) == ("folder", 32, ("cat", "dog"), False)
     assert (facts.train_size, facts.extra_size, facts.test_size) == (8, 6, 4)
@@ -66,9 +69,9 @@ def test_folders_become_records_like_those_of_any_data_set(photos, tmp_path):
     assert test["label"].tolist() == [0, 0, 1, 1]
     originals = read_records(tmp_path / "data/unsup/originals")
     np.testing.assert_array_equal(originals["original"][..., :3], images[:14])
-    for part in ("train", "dev"):
+    for part, labels in {"train": [0, 0, 1, 1], "dev": [0, 1]}.items():
         labelled = read_records(tmp_path / f"data/sup-size_4-equal-dev_2/{part}", ["original", "label", "index"])
-        assert sorted(labelled["label"]) == [0, 1]
+        assert sorted(labelled["label"]) == labels
         np.testing.assert_array_equal(labelled["label"], labelled["index"] // 4)
         np.testing.assert_array_equal(labelled["original"][..., :3], images[labelled["index"]])
     copy = read_records(tmp_path / "data/unsup/randaugment/copy-000", ["augmented", "index"])
@@ -111,21 +114,22 @@ def test_images_are_decoded_once_and_again_when_they_change(photos, tmp_path, mo
 
 
 def test_a_failed_attempt_with_other_images_leaves_nothing_behind_that_is_taken_for_these(photos, tmp_path):
-    splits = own_images.open_folders(str(photos[0] / "train"))
-    own_images.prepare("folder", splits, str(tmp_path / "data"))
+    splits = folder.open_folders(str(photos[0] / "train"))
+    decoded.open_decoded("folder", splits, str(tmp_path / "data"))
     shutil.move(photos[0] / "train/cat", tmp_path / "away")
     (photos[0] / "train/cat").mkdir()
     with pytest.raises(ValueError, match="the class 'cat' has no image"):
-        own_images.prepare("folder", own_images.open_folders(str(photos[0] / "train")), str(tmp_path / "data"))
+        decoded.open_decoded("folder", folder.open_folders(str(photos[0] / "train")), str(tmp_path / "data"))
     (photos[0] / "train/cat").rmdir()
     shutil.move(tmp_path / "away", photos[0] / "train/cat")
-    prepared = own_images.prepare("folder", splits, str(tmp_path / "data"))
-    np.testing.assert_array_equal(prepared.read_arrays()["train"][0], photos[1][:8])
+    source = decoded.open_decoded("folder", splits, str(tmp_path / "data"))
+    np.testing.assert_array_equal(source.read()["train"][0], photos[1][:8])
 
 
 def test_other_processes_read_the_decoded_images_from_disk(photos, tmp_path):
-    prepared = own_images.prepare("folder", own_images.open_folders(str(photos[0] / "train")), str(tmp_path))
-    sent = pickle.dumps(prepared.read_arrays)
+    source = decoded.open_decoded("folder", folder.open_folders(str(photos[0] / "train")), str(tmp_path))
+    sent = pickle.dumps(source.read)
+    assert pickle.loads(sent) == source.read
     images, labels = pickle.loads(sent)()["train"]
     np.testing.assert_array_equal(images, photos[1][:8])
     assert labels.tolist() == [0] * 4 + [1] * 4
@@ -134,13 +138,14 @@ def test_other_processes_read_the_decoded_images_from_disk(photos, tmp_path):
 
 def test_an_image_of_many_pixels_is_augmented_in_small_blocks(photos, tmp_path, monkeypatch):
     sizes = []
-    augment = preprocess.AUGMENTATIONS["randaugment"]
-    monkeypatch.setattr(preprocess, "BLOCK_PIXELS", 6 * 64 * 64)
-    monkeypatch.setitem(
-        preprocess.AUGMENTATIONS,
-        "randaugment",
-        lambda images, *others: sizes.append(len(images)) or augment(images, *others),
-    )
+    randaugment = AUGMENTATIONS["randaugment"]
+
+    def augment(images, *others):
+        sizes.append(len(images))
+        return randaugment.function(images, *others)
+
+    monkeypatch.setattr(preprocess, "PIXELS_AT_ONCE", 6 * 64 * 64)
+    monkeypatch.setitem(AUGMENTATIONS, "randaugment", randaugment._replace(function=augment))
     run_folder(photos[0], tmp_path / "data", image_size=64)
     assert sizes == [6, 6, 2]
     assert json.loads((tmp_path / "data/unsup/randaugment/copy-000/info.json").read_text())["num_examples"] == 14
@@ -163,7 +168,7 @@ def test_an_image_of_many_pixels_is_augmented_in_small_blocks(photos, tmp_path, 
 )
 def test_the_image_size_is_found_from_the_data(sizes, expected):
     split = type("Split", (), {"sizes": lambda self: sizes})()
-    assert own_images.choose_image_size({"train": split}) == expected
+    assert decoded.choose_image_size({"train": split}) == expected
 
 
 def test_a_chosen_size_is_printed_and_another_one_can_be_set(photos, tmp_path, capsys):
@@ -179,19 +184,19 @@ def test_a_chosen_size_is_printed_and_another_one_can_be_set(photos, tmp_path, c
 
 
 def test_unreadable_images_are_left_out_counted_and_listed(photos, tmp_path, capsys):
-    folder = photos[0]
-    whole = (folder / "train/cat/00.png").read_bytes()
-    (folder / "train/cat/00.png").write_bytes(whole[: len(whole) // 2])
-    (folder / "more/zero.jpg").write_bytes(b"")
-    (folder / "test/dog/text.png").write_text("not an image")
-    (folder / "more/README.md").write_text("about these images")
-    (folder / "more/broken.png").symlink_to("nowhere")
-    run_folder(folder, tmp_path / "data")
+    root = photos[0]
+    whole = (root / "train/cat/00.png").read_bytes()
+    (root / "train/cat/00.png").write_bytes(whole[: len(whole) // 2])
+    (root / "more/zero.jpg").write_bytes(b"")
+    (root / "test/dog/text.png").write_text("not an image")
+    (root / "more/README.md").write_text("about these images")
+    (root / "more/broken.png").symlink_to("nowhere")
+    run_folder(root, tmp_path / "data")
     output = capsys.readouterr().out
     assert "4 images cannot be read and are left out; all are listed in" in output
     assert "1 files were left alone: their names do not end like images." in output
     listed = (tmp_path / "data/unreadable_images.txt").read_text().splitlines()
-    assert [line.split("\t")[0].removeprefix(f"{folder}/") for line in listed] == [
+    assert [line.split("\t")[0].removeprefix(f"{root}/") for line in listed] == [
         "train/cat/00.png",
         "more/broken.png",
         "more/zero.jpg",
@@ -203,7 +208,7 @@ def test_unreadable_images_are_left_out_counted_and_listed(photos, tmp_path, cap
     assert (facts.train_size, facts.extra_size, facts.test_size) == (7, 6, 4)
     parsed = read_records(tmp_path / "data/test", ["original", "label"])
     np.testing.assert_array_equal(parsed["original"][..., :3], photos[1][14:])  # rows and labels did not shift
-    run_folder(folder, tmp_path / "data")
+    run_folder(root, tmp_path / "data")
     assert "4 images cannot be read" in capsys.readouterr().out  # nor does a second run keep silent
 
 
@@ -227,40 +232,40 @@ def test_all_kinds_of_images_go_into_one_data_set(tmp_path):
     arguments = folder_arguments(tmp_path, tmp_path / "data", unlabeled_dir="", test_dir="", aug_mode="online")
     run_main(preprocess, *arguments)
     assert record_format.read_facts(str(tmp_path / "data")).image_size == 40
-    splits = own_images.open_folders(str(tmp_path / "train"))
-    prepared = own_images.prepare("folder", splits, str(tmp_path / "data"))
-    expected = [image_files.read_image(name, 40) for name in splits["train"].names]
-    np.testing.assert_array_equal(prepared.read_arrays()["train"][0], expected)
+    splits = folder.open_folders(str(tmp_path / "train"))
+    source = decoded.open_decoded("folder", splits, str(tmp_path / "data"))
+    expected = [image_files.read_image(path, 40) for path in splits["train"].paths]
+    np.testing.assert_array_equal(source.read()["train"][0], expected)
     assert len(expected) == len(kinds)
 
 
 def test_folders_that_cannot_be_used_are_refused(photos, tmp_path):
-    folder, data = photos[0], tmp_path / "data"
+    root, data = photos[0], tmp_path / "data"
 
     def assert_folder_refused(message, **settings):
-        assert_refused(message, *folder_arguments(folder, data, **settings))
+        assert_refused(message, *folder_arguments(root, data, **settings))
 
     assert_folder_refused("train_dir is not given: expected a folder", train_dir="")
     assert_folder_refused("train_dir='missing' is no folder", train_dir="missing")
-    assert_folder_refused("sup_size=10 is out of range: use 1 to 8, the number of examples", sup_size=10)
-    assert_folder_refused(r"unlabeled_dir=.*/train/cat' lies in train_dir=", unlabeled_dir=folder / "train/cat")
-    assert_folder_refused(r"train_dir=.* lies in unlabeled_dir=.*: use folders apart\.", unlabeled_dir=folder)
-    assert_folder_refused(r"have the classes \['cat'\]: expected at least two", train_dir=only_cats(folder, tmp_path))
-    (folder / "empty").mkdir()
-    assert_folder_refused(r"unlabeled_dir=.*/empty' has no image files \(\.png, ", unlabeled_dir=folder / "empty")
-    (folder / "test/cow").mkdir()
+    assert_folder_refused("sup_size=10 is out of range: there are 8 examples to choose from", sup_size=10)
+    assert_folder_refused(r"unlabeled_dir=.*/train/cat' lies in train_dir=", unlabeled_dir=root / "train/cat")
+    assert_folder_refused(r"train_dir=.* lies in unlabeled_dir=.*: use folders apart\.", unlabeled_dir=root)
+    assert_folder_refused(r"have the classes \['cat'\]: expected at least two", train_dir=only_cats(tmp_path))
+    (root / "empty").mkdir()
+    assert_folder_refused(r"unlabeled_dir=.*/empty' has no image files \(\.png, ", unlabeled_dir=root / "empty")
+    (root / "test/cow").mkdir()
     message = r"test data have the classes \['cow'\], which the training data \['cat', 'dog'\] lack\."
     assert_folder_refused(message)
-    (folder / "test/cow").rmdir()
-    (folder / "train/cow").mkdir()
+    (root / "test/cow").rmdir()
+    (root / "train/cow").mkdir()
     assert_folder_refused("the class 'cow' has no image that can be read among the training data: add some, or remove")
-    (folder / "train/cow/a.png").write_bytes(b"")
+    (root / "train/cow/a.png").write_bytes(b"")
     assert_folder_refused("the class 'cow' has no image that can be read")
-    save_images(folder / "train", colored_images(1))
+    save_images(root / "train", colored_images(1))
     assert_folder_refused(r"has 1 images that lie in no class folder, such as 00\.png: move them")
 
 
-def only_cats(folder, tmp_path):
+def only_cats(tmp_path):
     save_images(tmp_path / "cats/cat", colored_images(3))
     return tmp_path / "cats"
 
@@ -304,10 +309,48 @@ def test_arrays_become_records(tmp_path, shape, names):
 def test_arrays_of_other_sizes_are_cropped_and_resized_like_files(tmp_path):
     images = np.random.default_rng(0).integers(0, 256, (4, 30, 44, 3), np.uint8)
     np.savez(tmp_path / "train.npz", images=images, labels=[0, 0, 1, 1])
-    prepared = own_images.prepare("npz", own_images.open_files(str(tmp_path / "train.npz")), str(tmp_path / "data"))
-    assert prepared.facts.image_size == 24
+    splits = arrays.open_files(str(tmp_path / "train.npz"))
+    source = decoded.open_decoded("npz", splits, str(tmp_path / "data"))
+    assert source.facts.image_size == 24
     expected = image_files.fit_square(Image.fromarray(images[3]), 24)
-    np.testing.assert_array_equal(prepared.read_arrays()["train"][0][3], expected)
+    np.testing.assert_array_equal(source.read()["train"][0][3], expected)
+
+
+def test_a_file_of_many_images_is_read_in_runs_and_from_any_position(tmp_path):
+    images = colored_images(150)
+    np.savez_compressed(tmp_path / "train.npz", images=images, labels=np.arange(150) % 2)
+    found = arrays.ArrayFile(str(tmp_path / "train.npz"), "train_file", labelled=True)
+    assert (found.num_images, found.labels[:3], found.class_names) == (150, ["0", "1", "0"], ("0", "1"))
+    np.testing.assert_array_equal(list(found.read(32, range(150))), images)
+    np.testing.assert_array_equal(list(found.read(32, range(70, 150))), images[70:])
+    np.testing.assert_array_equal(list(found.read(32, np.array([3, 64, 149]))), images[[3, 64, 149]])
+    assert found.name(3).endswith("train.npz[3]")
+
+
+def test_an_array_in_fortran_order_is_read_as_well(tmp_path):
+    images = colored_images(6)
+    np.savez(tmp_path / "train.npz", images=np.asfortranarray(images), labels=[0, 1] * 3)
+    np.testing.assert_array_equal(
+        list(arrays.open_files(str(tmp_path / "train.npz"))["train"].read(32, [1, 5])), images[[1, 5]]
+    )
+
+
+def test_another_label_or_pixel_changes_the_checksum_of_a_file(tmp_path):
+    images, checksums = colored_images(4), set()
+    for labels, pixel in (([0, 1, 0, 1], 0), ([0, 1, 1, 0], 0), ([0, 1, 0, 1], 1), ([0, 1, 0, 1], 0)):
+        images[3, 31, 31, 2] = pixel
+        np.savez(tmp_path / "train.npz", images=images, labels=labels)
+        checksums.add(arrays.ArrayFile(str(tmp_path / "train.npz"), "train_file", labelled=True).checksum)
+    assert len(checksums) == 3
+
+
+def test_unlabelled_images_may_be_in_a_file_of_one_array(tmp_path):
+    images = colored_images(10)
+    np.savez(tmp_path / "train.npz", images=images[:4], labels=[0, 0, 1, 1])
+    np.save(tmp_path / "more.npy", images[4:])
+    splits = arrays.open_files(str(tmp_path / "train.npz"), str(tmp_path / "more.npy"))
+    source = decoded.open_decoded("npz", splits, str(tmp_path / "data"))
+    np.testing.assert_array_equal(source.read()["unlabeled"][0], images)
 
 
 @pytest.mark.parametrize(
@@ -326,7 +369,8 @@ def test_arrays_of_other_sizes_are_cropped_and_resized_like_files(tmp_path):
         ({"labels": [0, 1, -1, 1]}, r"labels from -1 to 1: expected numbers from 0\. Images without a label belong"),
         ({"labels": [2, 2, 2, 2]}, r"have the classes \['2'\]: expected at least two"),
         ({"labels": None}, r"cannot be read \(its arrays are images, labels is missing\): write it with np\.savez"),
-        ({"images": np.array([{}] * 4)}, r"cannot be read \(Object arrays cannot be loaded"),
+        ({"images": np.array([{}] * 4)}, r"images of shape=\(4,\) and dtype=object: expected uint8 values"),
+        ({"labels": np.array([{}] * 4)}, r"cannot be read \(Object arrays cannot be loaded"),
     ],
 )
 def test_arrays_that_do_not_fit_are_described(tmp_path, arrays, message):
@@ -348,23 +392,26 @@ def test_files_that_cannot_be_used_are_refused(tmp_path):
         (tmp_path / "train.npz").write_bytes(damaged)
         assert_refused(r"train\.npz' cannot be read \(.*\): write it with np\.savez", *npz_arguments(tmp_path))
     np.save(tmp_path / "train.npy", images)
-    assert_refused(r"train\.npy' cannot be read", *npz_arguments(tmp_path, train_file=tmp_path / "train.npy"))
+    assert_refused(
+        r"train\.npy' cannot be read \(a \.npy file has no labels\)",
+        *npz_arguments(tmp_path, train_file=tmp_path / "train.npy"),
+    )
 
 
 # ---- to predictions -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_from_folders_to_predictions_with_online_augmentation(photos, tmp_path, capsys):
-    folder = photos[0]
-    run_folder(folder, tmp_path / "data", aug_mode="online", image_size=16)
+    run_folder(photos[0], tmp_path / "data", aug_mode="online", image_size=16)
     assert records.read_set(str(tmp_path / "data/unsup/originals"), {}, "").num_examples == 14
     run = [f"--{name}={value}" for name, value in TINY_RUN.items()]
     run += ["--task_name=folder", f"--data_dir={tmp_path / 'data'}", f"--model_dir={tmp_path / 'run'}"]
     run += ["--sup_size=4", "--use_equal_split", "--aug_mode=online", "--train_steps=2", "--strategy=one_device"]
-    run_main(main, "--do_train", "--do_eval", "--do_predict", *run, f"--predict_input={folder / 'test'}")
+    run_main(main, "--do_train", "--do_eval", "--do_predict", *run, f"--predict_input={photos[0] / 'test'}")
     accuracy = json.loads((tmp_path / "run/result.json").read_text())["accuracy"]
     with open(tmp_path / "run/predictions.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     # The evaluation on records and the prediction from files saw the same pixels.
-    correct = [row["class"] == os.path.basename(os.path.dirname(row["image"])) for row in rows]
+    correct = [row["label"] == os.path.basename(os.path.dirname(row["input"])) for row in rows]
     assert len(rows) == 4 and np.mean(correct) == pytest.approx(accuracy)

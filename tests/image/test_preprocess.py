@@ -1,5 +1,6 @@
 """image/preprocess.py from raw files to records: the flags alone determine them, whatever the workers and kills."""
 
+import gc
 import json
 import os
 import random
@@ -8,22 +9,25 @@ import signal
 import subprocess
 import sys
 import time
+import weakref
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from augmentation.randaugment import choose_ops, randaugment
-from image import datasets, preprocess, record_format
+from image import preprocess, record_format
+from image.config import DataConfig
+from image.datasets import Source, cifar10
 from tests.image.small_data import (
     files_below,
     preprocess_arguments,
     read_records,
-    run_main,
     run_preprocess,
     write_cifar10,
 )
-from utils import records
+from tests.programs import run_main
+from utils import labelled_subsets, preprocessing, records, work
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
@@ -38,7 +42,7 @@ def raw(tmp_path_factory):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Shards of 16 records, so that 40 images need three of them."""
-    monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
+    monkeypatch.setattr(preprocessing, "SHARD_SIZE", 16)
 
 
 def read_info(set_dir):
@@ -119,7 +123,7 @@ def test_a_pair_takes_at_most_6500_bytes_on_disk(raw, tmp_path):
 
 
 def test_cutout_copies_differ_from_the_original_in_the_cut_only(raw, tmp_path):
-    run_preprocess(raw[0], tmp_path, data_type="unsup", aug="cutout", aug_copy=1)
+    run_preprocess(raw[0], tmp_path, data_type="unsup", aug_ops="cutout", aug_copy=1)
     parsed = read_records(tmp_path / "unsup/cutout/copy-000", ["original", "augmented"])
     uncut = parsed["augmented"][..., 3] > 0
     np.testing.assert_array_equal(parsed["original"][uncut], parsed["augmented"][uncut])
@@ -127,12 +131,12 @@ def test_cutout_copies_differ_from_the_original_in_the_cut_only(raw, tmp_path):
 
 
 def test_labelled_copies_keep_their_labels(raw, tmp_path):
-    run_preprocess(raw[0], tmp_path, data_type="sup", sup_size=20, dev_size=5, sup_aug="randaugment", aug_copy=2)
+    run_preprocess(raw[0], tmp_path, data_type="sup", sup_size=20, dev_size=5, sup_aug_ops="randaugment", aug_copy=2)
     images, labels = raw[1]["train"]
     for copy in range(2):
         set_dir = tmp_path / f"sup-size_20-dev_5/randaugment/copy-{copy:03d}"
         parsed = read_records(set_dir, ["original", "augmented", "label", "index"])
-        assert sorted(parsed["index"]) == list(range(15))
+        assert sorted(parsed["index"]) == list(range(20))
         np.testing.assert_array_equal(parsed["label"], labels[parsed["index"]])
         np.testing.assert_array_equal(parsed["original"][..., :3], images[parsed["index"]])
         assert np.any(parsed["original"] != parsed["augmented"])
@@ -187,9 +191,11 @@ def test_a_part_of_the_unlabelled_images_has_its_own_folder(raw, tmp_path):
 def test_the_draw_is_as_asked_and_its_indices_are_in_info(raw, tmp_path, folder, draw):
     run_preprocess(raw[0], tmp_path, data_type="sup", sup_size=20, **draw)
     labels = raw[1]["train"][1]
-    equal, seed = draw.get("use_equal_split", False), draw.get("label_seed")
-    chosen = datasets.choose_labelled(labels, 20, 10, "file", equal, seed)
-    train, dev = datasets.split_dev(chosen, labels, 10, draw.get("dev_size", 0), equal)
+    equal, seed, dev_size = draw.get("use_equal_split", False), draw.get("label_seed", -1), draw.get("dev_size", 0)
+    order = np.arange(40) if seed < 0 else np.random.default_rng(seed).permutation(40)
+    train, dev = labelled_subsets.draw(
+        labels, order, cifar10.FACTS.class_names, 20, dev_size, [preprocess.DEV, seed + 1], equal
+    )
     parts = {"train": train} | ({"dev": dev} if len(dev) else {})
     assert {path.name for path in (tmp_path / folder).iterdir()} == set(parts)
     for part, indices in parts.items():
@@ -205,19 +211,18 @@ def test_the_settings_in_info(raw, tmp_path):
     run_preprocess(raw[0], tmp_path, sup_size=20, dev_size=5, aug_copy=1, seed=4)
     common = {"task_name": "cifar10", "image_size": 32, "num_classes": 10}
     draw = {"sup_size": 20, "use_equal_split": False, "label_seed": -1, "dev_size": 5}
-    assert read_info(tmp_path / "sup-size_20-dev_5/dev")["settings"] == {
-        **common,
-        "split": "train",
-        **draw,
-        "indices": [15, 16, 17, 18, 19],
-    }
-    copy = {"split": "unlabelled", "augmentation": "randaugment", "copy": 0, "seed": 4, "num_planned": 40}
+    train, dev = (read_info(tmp_path / f"sup-size_20-dev_5/{part}")["settings"] for part in ("train", "dev"))
+    assert train == common | draw | {"indices": list(range(20))}
+    indices = dev.pop("indices")
+    assert dev == common | draw and len(indices) == 5 and min(indices) >= 20  # further ones
+    assert read_info(tmp_path / "test")["settings"] == common | {"num_planned": 12}
+    copy = {"augmentation": "randaugment", "copy": 0, "seed": 4, "num_planned": 40}
     assert read_info(tmp_path / "unsup/randaugment/copy-000")["settings"] == common | copy
 
 
 # ---- determinism ----------------------------------------------------------------------------------------------------
 
-SETTINGS = {"aug_copy": 3, "dev_size": 5, "sup_aug": "cutout", "seed": 1}
+SETTINGS = {"aug_copy": 3, "dev_size": 5, "sup_aug_ops": "cutout", "seed": 1}
 
 
 @pytest.fixture(scope="module")
@@ -225,7 +230,7 @@ def undisturbed(raw, tmp_path_factory):
     """Files of a run by one worker with shards of 16 records."""
     data_dir = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
+        monkeypatch.setattr(preprocessing, "SHARD_SIZE", 16)
         run_preprocess(raw[0], data_dir, **SETTINGS)
     files = files_below(data_dir)
     assert sum(name.endswith("-of-00003.tfrecord") for name in files) == 9
@@ -237,6 +242,7 @@ def test_the_same_flags_write_the_same_files(raw, tmp_path, small_shards, undist
     assert files_below(tmp_path) == undisturbed
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_files(raw, tmp_path, small_shards, undisturbed):
     run_preprocess(raw[0], tmp_path, **SETTINGS, workers=2)
     assert files_below(tmp_path) == undisturbed
@@ -289,7 +295,7 @@ def test_a_second_draw_adds_to_the_same_folder(raw, tmp_path):
 def test_a_finished_run_is_not_read_or_written_again(raw, tmp_path, monkeypatch):
     run_preprocess(raw[0], tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    monkeypatch.setattr(preprocess.multiprocessing, "get_context", None)  # no process is started
+    monkeypatch.setattr(work.concurrent.futures.ProcessPoolExecutor, "submit", None)  # no process is started
     run_preprocess(raw[0], tmp_path, workers=2)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
@@ -297,12 +303,13 @@ def test_a_finished_run_is_not_read_or_written_again(raw, tmp_path, monkeypatch)
 # ---- kills ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_completed_to_the_same_files(tmp_path):
     """A real process, killed by SIGKILL when a random number of its copies is written; then the same command again."""
     num_copies, raw_data_dir = 50, tmp_path / "raw"
     write_cifar10(raw_data_dir, num_train=200)
     run_preprocess(raw_data_dir, tmp_path / "undisturbed", aug_copy=num_copies)
-    kill_after = random.randint(1, num_copies // 2)
+    kill_after = random.Random(0).randint(1, num_copies // 2)
     killed_dir = tmp_path / "killed"
     arguments = preprocess_arguments(raw_data_dir, killed_dir, aug_copy=num_copies)
     command = [sys.executable, "-m", "image.preprocess", *arguments]
@@ -320,6 +327,35 @@ def test_a_killed_run_is_completed_to_the_same_files(tmp_path):
     assert files == files_below(tmp_path / "undisturbed"), f"killed after {kill_after}"
 
 
+def children_of(process):
+    """Ids of the processes that a process has started, but the one that only hands out semaphores."""
+    path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    children = path.read_text().split() if path.exists() else []
+    is_worker = {child: b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes() for child in children}
+    return [int(child) for child in children if is_worker[child]]
+
+
+@pytest.mark.slow
+def test_a_killed_worker_ends_the_run_with_a_line_of_error(tmp_path):
+    arguments = ["--task_name=digits", "--sup_size=20", "--aug_copy=2000", "--workers=2", f"--data_dir={tmp_path}"]
+    command = [sys.executable, "-m", "image.preprocess", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 120
+        while not list(tmp_path.rglob("*.tfrecord")) and process.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        os.kill(children_of(process)[-1], signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 1, errors
+    expected = (
+        "error: One of workers=2 processes was ended from outside, perhaps for lack of memory. Use fewer --workers;"
+    )
+    assert errors.splitlines()[-1].startswith(expected)
+    assert "Traceback" not in errors
+
+
 # ---- errors ---------------------------------------------------------------------------------------------------------
 
 
@@ -333,16 +369,19 @@ def assert_ends_with_error(message, *arguments):
 @pytest.mark.parametrize(
     "settings, message",
     [
-        ({"sup_size": 41}, "error: sup_size=41 is out of range: use 1 to 40, the number of examples"),
-        ({"sup_size": 25, "use_equal_split": True}, "sup_size=25 is not divisible by num_classes=10: use 20 or 30, or"),
+        ({"sup_size": 41}, "error: sup_size=41 is out of range: there are 40 examples to choose from"),
+        (
+            {"sup_size": 25, "use_equal_split": True},
+            "sup_size=25 is not divisible by num_classes=10: use 20 or 30, ",
+        ),
         (
             {"dev_size": 5, "use_equal_split": True},
-            "dev_size=5 is not divisible by num_classes=10: use 10, or turn use",
+            "dev_size=5 is not divisible by num_classes=10: use 10, ",
         ),
-        ({"dev_size": 20}, "dev_size=20 is out of range for 20 labelled examples"),
+        ({"dev_size": 21}, "dev_size=21 is out of range: there are 20 examples to choose from"),
         ({"unsup_size": 41}, "unsup_size=41 is out of range: use 1 to 40, or 0 for all images"),
         ({"ops": "Blur"}, r"ops must be different names among Invert, .*unknown=\['Blur'\]"),
-        ({"num_ops": 3, "aug": "cutout"}, "but aug=cutout: only randaugment has operations"),
+        ({"num_ops": 3, "aug_ops": "cutout"}, "but aug_ops=cutout: only randaugment has any"),
         ({"use_extra": True}, "split='extra' does not exist for cifar10: use one of train, test"),
     ],
 )
@@ -369,7 +408,7 @@ def test_an_output_dir_of_another_seed_or_other_data_is_refused(raw, tmp_path):
 
 def test_an_output_dir_that_is_a_file_is_refused(raw, tmp_path):
     (tmp_path / "file").write_text("")
-    message = r"file cannot be written \(.*\)\. Make room there or choose another --output_dir"
+    message = r"file cannot be written \(.*\): make room there or choose another --data_dir"
     assert_ends_with_error(message, *preprocess_arguments(raw[0], tmp_path / "file"))
 
 
@@ -381,6 +420,7 @@ def test_missing_raw_files_are_named(raw, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+@pytest.mark.slow
 def test_the_command_line_ends_with_one_line_of_error_and_no_traceback(tmp_path):
     command = [sys.executable, "-m", "image.preprocess", *preprocess_arguments(tmp_path / "empty", tmp_path / "data")]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -395,32 +435,43 @@ def test_a_worker_id_beyond_the_replicas_is_refused(raw, tmp_path):
     assert not (tmp_path / "data").exists()
 
 
+def source_of(images, labels=None):
+    """A Source in memory of so many images."""
+    arrays = {"unlabeled": (images, None)} | ({} if labels is None else {"train": (images, labels)})
+    return Source(cifar10.FACTS, lambda: arrays, {})
+
+
 def test_every_draw_has_its_own_stream_of_random_numbers():
-    facts, labels = datasets.DATASETS["cifar10"], np.arange(20) % 10
-    draw = {"sup_size": 20, "use_equal_split": False, "label_seed": -1, "dev_size": 0}
-    plans = [
-        *preprocess.plan_labelled("out", facts, labels, draw, "randaugment", 2, seed=0),
-        *preprocess.plan_unlabelled("out", 20, "randaugment", 2, seed=0),
-    ]
-    copies = [plan for plan in plans if plan.augmentation]
-    orders = [tuple(plan.indices) for plan in copies]
-    keys = [job.random_key for plan in copies for job in preprocess.split_into_jobs(plan)]
-    first_numbers = {np.random.default_rng(key).integers(2**60) for key in keys}
+    config = DataConfig(data_dir="out", sup_size=20, aug_copy=2, sup_aug_ops="randaugment")
+    source = source_of(np.zeros([20, 32, 32, 3], np.uint8), np.arange(20) % 10)
+    plans = preprocess.plan_sets(config, source, seed=0)
+    copies = [plan for plan in plans if plan.content.augmentation]
+    orders = [tuple(plan.examples) for plan in copies]
+    first_numbers = {np.random.default_rng((*plan.content.random_key, 0)).integers(2**60) for plan in copies}
     assert len(set(orders)) == len(first_numbers) == 4
     assert not first_numbers & {np.random.default_rng([0, copy]).integers(2**60) for copy in range(2)}
 
 
 def test_a_copy_is_complete_before_the_next_one_is(tmp_path, monkeypatch):
-    arrays = {"unlabelled": (np.zeros([8, 32, 32, 3], np.uint8), None)}
-    plans = list(preprocess.plan_unlabelled(str(tmp_path), 8, "cutout", 2, seed=0))
-    write_job = preprocess.write_job
+    config = DataConfig(data_dir=str(tmp_path), aug_ops="cutout", aug_copy=2)
+    first, second = (record_format.copy_dir(record_format.unsup_dir(config), "cutout", copy) for copy in (0, 1))
+    write_shard = records.write_shard
 
-    def fail_at_the_second(job, arrays):
-        if job.set_dir == plans[1].set_dir:
+    def fail_at_the_second(set_dir, *arguments):
+        if set_dir == second:
             raise KeyboardInterrupt
-        write_job(job, arrays)
+        write_shard(set_dir, *arguments)
 
-    monkeypatch.setattr(preprocess, "write_job", fail_at_the_second)
+    monkeypatch.setattr(records, "write_shard", fail_at_the_second)
     with pytest.raises(KeyboardInterrupt):
-        preprocess.write_sets(plans, lambda: arrays, datasets.DATASETS["cifar10"])
-    assert records.read_set(plans[0].set_dir, {}, "").num_examples == 8
+        preprocess.write_records(config, source_of(np.zeros([8, 32, 32, 3], np.uint8)), seed=0)
+    assert records.read_set(first, {}, "").num_examples == 8
+
+
+def test_arrays_are_not_held_when_their_records_are_written(tmp_path):
+    images = np.zeros([8, 32, 32, 3], np.uint8)
+    reference = weakref.ref(images)
+    preprocess.write_records(DataConfig(data_dir=str(tmp_path), aug_copy=1), source_of(images), seed=0)
+    del images
+    gc.collect()
+    assert reference() is None

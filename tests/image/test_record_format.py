@@ -9,7 +9,8 @@ import tensorflow as tf
 
 from augmentation.randaugment import randaugment
 from image import record_format
-from image.datasets import DATASETS
+from image.config import DataConfig
+from image.datasets import cifar10, digits, svhn
 from image.models.layers import Normalize
 
 
@@ -64,7 +65,7 @@ def test_stored_then_normalised_equals_the_augmentation_normalised_directly():
     augmented = randaugment(originals, np.random.default_rng(5))
     serialized = tf.constant(list(record_format.encode(originals, np.arange(300), None, augmented)))
     parsed = record_format.parse(serialized, 32, ["original", "augmented"])
-    facts = DATASETS["cifar10"]
+    facts = cifar10.FACTS
     normalize = Normalize(facts.mean, facts.std)
     mean, std = np.float32(facts.mean), np.float32(facts.std)
 
@@ -90,7 +91,8 @@ def test_stored_then_normalised_equals_the_augmentation_normalised_directly():
     ],
 )
 def test_the_folder_of_a_draw_tells_how_it_was_drawn(draw, name):
-    assert record_format.sup_dir("data", *draw) == f"data/{name}"
+    names = "sup_size", "use_equal_split", "label_seed", "dev_size"
+    assert record_format.sup_dir(DataConfig(data_dir="data", **dict(zip(names, draw)))) == f"data/{name}"
 
 
 def test_the_folder_of_a_copy():
@@ -102,26 +104,27 @@ def test_the_folder_of_a_copy():
 
 
 def test_the_folders_of_the_unlabelled_images():
-    assert record_format.unsup_dir("data") == "data/unsup"
-    assert record_format.originals_dir("data", 5000) == "data/unsup-size_5000/originals"
+    assert record_format.unsup_dir(DataConfig(data_dir="data")) == "data/unsup"
+    part = DataConfig(data_dir="data", unsup_size=5000)
+    assert record_format.originals_dir(part) == "data/unsup-size_5000/originals"
 
 
-@pytest.mark.parametrize("task_name", DATASETS)
-def test_facts_come_back_as_they_were(task_name, tmp_path):
+@pytest.mark.parametrize("facts", [cifar10.FACTS, svhn.FACTS, digits.FACTS], ids=lambda facts: facts.name)
+def test_facts_come_back_as_they_were(facts, tmp_path):
     data_dir = str(tmp_path / "new" / "folder")
-    record_format.write_facts(data_dir, DATASETS[task_name])
-    record_format.write_facts(data_dir, DATASETS[task_name])
-    assert record_format.read_facts(data_dir) == DATASETS[task_name]
+    record_format.write_facts(data_dir, facts)
+    record_format.write_facts(data_dir, facts)
+    assert record_format.read_facts(data_dir) == facts
 
 
 def test_records_of_another_data_set_are_refused(tmp_path):
-    record_format.write_facts(str(tmp_path), DATASETS["cifar10"])
+    record_format.write_facts(str(tmp_path), cifar10.FACTS)
     with pytest.raises(
-        ValueError, match=r"holds records of another data set \(.*dataset\.json\): choose another --out"
+        ValueError, match=r"holds records of another data set \(.*dataset\.json\): choose another --data_dir"
     ):
-        record_format.write_facts(str(tmp_path), DATASETS["svhn"])
+        record_format.write_facts(str(tmp_path), svhn.FACTS)
     with pytest.raises(ValueError, match="holds records of another data set"):
-        record_format.write_facts(str(tmp_path), dataclasses.replace(DATASETS["cifar10"], flip=False))
+        record_format.write_facts(str(tmp_path), dataclasses.replace(cifar10.FACTS, flip=False))
     assert json.loads((tmp_path / "dataset.json").read_text())["name"] == "cifar10"
 
 
@@ -133,6 +136,6 @@ def test_a_folder_without_records_is_named(tmp_path):
 def test_a_data_dir_that_cannot_be_written_is_named(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        ValueError, match=r"file/data cannot be written \(.*\)\. Make room there or choose another --out"
+        ValueError, match=r"file/data cannot be written \(.*\): make room there or choose another --data_dir"
     ):
-        record_format.write_facts(str(tmp_path / "file" / "data"), DATASETS["cifar10"])
+        record_format.write_facts(str(tmp_path / "file" / "data"), cifar10.FACTS)

@@ -8,6 +8,7 @@ from PIL import Image
 
 from image import report
 from tests.image.small_data import run_preprocess, write_cifar10
+from tests.programs import run_main
 
 
 @pytest.fixture(scope="module")
@@ -31,8 +32,10 @@ def test_pairs_are_the_first_images_with_their_own_augmentations(data_dir):
 def test_picture_is_written(data_dir, tmp_path):
     lines = [{"step": step, "loss": 1 / step, "test_accuracy": step / 4} for step in (1, 2, 3)]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    report.write_picture(tmp_path / "report.png", {"UDA": [str(tmp_path)]}, data_dir[0], "randaugment")
-    report.write_picture(tmp_path / "curves.png", {"UDA": [str(tmp_path)]}, "", "randaugment")
+    (tmp_path / "result.json").write_text(json.dumps({"error_rate": 0.25}))
+    run_main(report, f"--run=UDA={tmp_path}", f"--data_dir={data_dir[0]}", f"--output={tmp_path / 'report.png'}")
+    run_main(report, f"--run=UDA={tmp_path}", f"--output={tmp_path / 'curves.png'}")
+    assert "| UDA | 25.0%      | 1    |" in (tmp_path / "report.md").read_text()
     with Image.open(tmp_path / "curves.png") as picture:
         assert picture.size == (1000, 450)
     with Image.open(tmp_path / "report.png") as picture:

@@ -10,15 +10,13 @@ from image.models.random_branches import ShakeShake
 from image.models.shake_shake import _shortcut, create_shake_shake
 from tests.image.network_helpers import (
     FACTS,
-    check_one_compiled_step,
     check_restored_from_configuration,
-    create_batch,
-    create_model,
     facts_of_size,
     num_trainable,
     random_images,
-    train,
 )
+
+pytestmark = pytest.mark.slow
 
 create_tiny = functools.partial(create_shake_shake, facts_of_size(8), width=4, depth=8)
 
@@ -111,24 +109,3 @@ def test_impossible_depth_and_width_are_refused():
 
 def test_network_is_restored_from_its_configuration(tiny):
     check_restored_from_configuration(tiny, 8)
-
-
-def test_one_step_compiles_with_xla():
-    model = check_one_compiled_step(create_tiny, 8)
-    counters = [layer.counter.numpy() for layer in model.network.layers if isinstance(layer, ShakeShake)]
-    assert counters == [1, 1, 1]
-
-
-def test_training_continued_from_a_checkpoint_equals_an_uninterrupted_one(tmp_path):
-    batches = [create_batch(8, seed) for seed in range(2)]
-    model = create_model(create_tiny)
-    train(model, batches[:1])
-    checkpoint = tf.train.Checkpoint(model=model)
-    path = checkpoint.save(tmp_path / "checkpoint")
-    train(model, batches[1:])
-    expected = model.network.get_weights()
-    train(model, batches)
-    checkpoint.restore(path)
-    train(model, batches[1:])
-    for value, weight in zip(expected, model.network.get_weights()):
-        np.testing.assert_array_equal(value, weight)

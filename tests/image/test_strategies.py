@@ -11,6 +11,8 @@ from image.train import create_model, create_optimizer, train_and_evaluate
 from tests.image.small_data import run_preprocess, tiny_config, write_cifar10
 from utils.distribution import create_strategy, distribute
 
+pytestmark = pytest.mark.slow
+
 SETTINGS = {
     "train_batch_size": 8,
     "train_steps": 4,

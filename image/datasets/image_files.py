@@ -3,9 +3,7 @@
 paths = find_images("photos")                          # all image files below a folder, in sorted order
 image = read_image(paths[0], image_size=64)            # uint8 [64, 64, 3]
 
-What is done to an image, in this order: it is turned as its EXIF data say; made RGB (grey is repeated; 16-bit grey is
-scaled, 65,535 to 255; what is transparent shows a white background; of an animation the first frame counts); its
-centre is cropped to a square; the square is resized by bicubic interpolation. Smaller images are enlarged.
+What is done to an image, and in which order, stands in docs/images.md.
 """
 
 import os

@@ -1,0 +1,135 @@
+"""What a data set is to the rest of the package: facts about it, and a function that reads it."""
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+# In which order training examples are candidates for a label. The published CIFAR-10 subsets are the first images of
+# the files; those of SVHN are the first of this permutation.
+LABEL_ORDERS = {
+    "file": np.arange,
+    "numpy_seed_0": lambda num_examples: np.random.RandomState(0).permutation(num_examples),
+}
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is fixed about a data set. Mean and std are per RGB channel, on the [0, 1] scale."""
+
+    name: str
+    image_size: int
+    class_names: tuple[str, ...]
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    flip: bool  # a horizontal flip keeps the label
+    train_size: int
+    test_size: int
+    extra_size: int = 0  # 0: there is no such split
+    label_order: str = "file"  # a key of LABEL_ORDERS
+
+    def __post_init__(self):
+        if self.label_order not in LABEL_ORDERS:
+            raise ValueError(f"label_order={self.label_order!r} is unknown: use one of {', '.join(LABEL_ORDERS)}.")
+
+    @property
+    def num_classes(self):
+        return len(self.class_names)
+
+    @property
+    def split_sizes(self):
+        sizes = {"train": self.train_size, "test": self.test_size, "extra": self.extra_size}
+        return {split: size for split, size in sizes.items() if size}
+
+
+def parse_facts(values):
+    """Facts from what JSON makes of dataclasses.asdict(facts)."""
+    return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+
+
+class Source(NamedTuple):
+    """A data set that is ready to be read.
+
+    `read` is a function without arguments that returns a dict from "train", "unlabeled" and "test" to images, uint8
+    [n, size, size, 3], and labels, int64 [n], or None. It is sent to other processes, which read once: it can be
+    pickled and compared.
+    """
+
+    facts: Facts
+    read: Callable
+    checksums: dict  # by split, of its content; {} for official files, which are known
+
+
+# ---- the user's own images ------------------------------------------------------------------------------------------
+
+
+def describe(name, images, class_names, flip, **sizes):
+    """The facts about images, uint8 [N, size, size, 3], whose mean and deviation are measured."""
+    return Facts(name, images.shape[1], class_names, *channel_statistics(images), flip, **sizes)
+
+
+def channel_statistics(images):
+    """Mean and deviation of each channel of uint8 [N, size, size, 3], on the [0, 1] scale, as two tuples."""
+    # From counts of the 256 values, in blocks: no float copy of all images is made.
+    counts = np.zeros([3, 256])
+    for start in range(0, len(images), 1024):
+        for channel in range(3):
+            counts[channel] += np.bincount(images[start : start + 1024, ..., channel].ravel(), minlength=256)
+    shares, values = counts / counts.sum(axis=1, keepdims=True), np.arange(256) / 255
+    mean = shares @ values
+    std = np.sqrt(np.maximum(shares @ values**2 - mean**2, 0))
+    return tuple(mean.tolist()), tuple(np.maximum(std, 1e-3).tolist())  # a channel of one value stays finite
+
+
+# ---- official files -------------------------------------------------------------------------------------------------
+
+
+class OfficialFiles(NamedTuple):
+    """Reads the files of a published data set when called."""
+
+    read_split: Callable  # a function (raw_data_dir, split, allow_partial) of a module → images, labels
+    raw_data_dir: str
+    use_extra: bool
+    allow_partial: bool
+
+    def __call__(self):
+        train, test = (self.read_split(self.raw_data_dir, split, self.allow_partial) for split in ("train", "test"))
+        unlabeled = train
+        if self.use_extra:
+            extra = self.read_split(self.raw_data_dir, "extra", self.allow_partial)
+            unlabeled = tuple(np.concatenate(pair) for pair in zip(train, extra))
+        return {"train": train, "unlabeled": unlabeled, "test": test}
+
+
+def open_official(facts, read_split, config):
+    """Returns the Source; config: image.config.PreprocessConfig."""
+    if config.use_extra and not facts.extra_size:
+        known = ", ".join(facts.split_sizes)
+        raise ValueError(f"split='extra' does not exist for {facts.name}: use one of {known}, without --use_extra.")
+    raw_data_dir = config.raw_data_dir or os.path.join("data", "raw", facts.name)
+    return Source(facts, OfficialFiles(read_split, raw_data_dir, config.use_extra, config.allow_partial), {})
+
+
+def download_command(facts):
+    return f"bash scripts/download_{facts.name}.sh"
+
+
+def damaged_file(facts, path, expected, found):
+    return ValueError(
+        f"{path} is not a whole {facts.name} file: expected {expected}, found {found}. "
+        f"Remove it and download again: {download_command(facts)}"
+    )
+
+
+def check_examples(facts, path, images, labels, num_images):
+    """Refuses arrays that do not fit the data set. num_images=None: as many as there are labels."""
+    num_images = len(labels) if num_images is None else num_images
+    shape = (num_images, facts.image_size, facts.image_size, 3)
+    if images.dtype != np.uint8 or images.shape != shape or labels.shape != shape[:1]:
+        found = f"{images.dtype} images of shape {images.shape} and {len(labels)} labels"
+        raise damaged_file(facts, path, f"uint8 images of shape {shape} and {num_images} labels", found)
+    if np.any((labels < 0) | (labels >= facts.num_classes)):
+        found = f"labels from {labels.min()} to {labels.max()}"
+        raise damaged_file(facts, path, f"labels from 0 to {facts.num_classes - 1}", found)
