@@ -2,7 +2,7 @@
 
     path = paraphrase_path("data/back_translation", "unsup_in", temperature=0.9, copy=0)
     paraphrases = open_paraphrases(path, num_texts=len(texts))              # reads the file once to check it
-    texts, num_accepted = choose(texts[100:200], paraphrases.read(100, 200))
+    accepted = accept([len(text) for text in texts[100:200]], paraphrases.read(100, 200))
 
 Files are laid out as the original release's. Examples of two texts have two lines each, first the body, then the title.
 """
@@ -44,17 +44,21 @@ class Paraphrases(NamedTuple):
         return [_decode(line, self.path, number) for number, line in enumerate(lines, start)]
 
 
+def refuse_missing(path):
+    if not os.path.isfile(path):
+        raise ValueError(
+            f"{path} is missing, expected a file of paraphrases: make it with back_translate/run.sh, or check the "
+            "folder, the sub-set, the temperature and the number of copies. tf_idf-0.7 needs no paraphrases."
+        )
+
+
 def open_paraphrases(path, num_texts):
     """Checks a file of paraphrases from beginning to end, in bounded memory, and returns it as Paraphrases.
 
     Args:
       num_texts: number of lines that it must have.
     """
-    if not os.path.isfile(path):
-        raise ValueError(
-            f"{path} is missing, expected a file of {num_texts} paraphrases: make it with back_translate/run.sh, or "
-            "check the folder, the sub-set, the temperature and the number of copies."
-        )
+    refuse_missing(path)
     offsets, offset, num_lines = [], 0, 0
     with open(path, "rb") as file:
         for line in file:
@@ -82,25 +86,18 @@ def _decode(line, path, number):
     return text.removeprefix("\ufeff").strip()  # a byte order mark and Windows line ends are no part of the text
 
 
-class Choice(NamedTuple):
-    texts: list[str]
-    num_accepted: int  # how many of the texts are paraphrases; for the others the original was kept
-
-
-def choose(originals, paraphrases):
-    """Takes each paraphrase whose length fits its original, and keeps the original otherwise."""
-    if len(originals) != len(paraphrases):
+def accept(lengths, paraphrases):
+    """Whether each paraphrase is taken, given the lengths of the originals in characters; else the original is kept."""
+    if len(lengths) != len(paraphrases):
         raise ValueError(
-            f"expected one paraphrase for each text, got {len(paraphrases)} paraphrases of {len(originals)} texts: "
+            f"expected one paraphrase for each text, got {len(paraphrases)} paraphrases of {len(lengths)} texts: "
             "read the same range of both."
         )
-    accepted = [is_acceptable(*pair) for pair in zip(originals, paraphrases)]
-    texts = [new if accept else old for old, new, accept in zip(originals, paraphrases, accepted)]
-    return Choice(texts, sum(accepted))
+    return [is_acceptable(length, len(paraphrase)) for length, paraphrase in zip(lengths, paraphrases)]
 
 
-def is_acceptable(original, paraphrase):
+def is_acceptable(original_length, paraphrase_length):
     """True if both have ten characters or more and the length changes by half the original's at most."""
-    if min(len(original), len(paraphrase)) < MIN_CHARACTERS:
+    if min(original_length, paraphrase_length) < MIN_CHARACTERS:
         return False
-    return abs(len(paraphrase) - len(original)) <= MAX_LENGTH_DIFFERENCE * len(original)
+    return abs(paraphrase_length - original_length) <= MAX_LENGTH_DIFFERENCE * original_length

@@ -20,9 +20,6 @@ import functools
 import hashlib
 import itertools
 import json
-import os
-import uuid
-import zipfile
 
 import numpy as np
 
@@ -44,7 +41,7 @@ SCORES = {
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Statistics:
-    """What is known of a corpus of `num_texts` texts; made by StatisticsBuilder.finish or load_statistics."""
+    """What is known of a corpus of `num_texts` texts; made by StatisticsBuilder.finish or from_arrays."""
 
     words: tuple[str, ...]  # the vocabulary, sorted
     num_texts: int
@@ -118,45 +115,27 @@ class Statistics:
         acceptance = gaps / gaps.max()
         return acceptance, np.cumsum(acceptance)
 
-    def save(self, path):
-        """Writes <path>, an .npz file, under another name first, so that it is never there in part."""
+    def to_arrays(self):
+        """Arrays to be kept in an .npz file; they serve every score."""
         words = np.frombuffer(json.dumps(self.words).encode(), np.uint8)
-        counts = {name: getattr(self, name) for name in ("text_counts", "word_counts", "term_frequencies")}
-        temporary = f"{path}.tmp-{uuid.uuid4().hex}"
-        os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
-        try:
-            with open(temporary, "wb") as file:
-                np.savez(file, words=words, num_texts=self.num_texts, sha256=self.sha256, **counts)
-            os.replace(temporary, path)
-        finally:
-            if os.path.exists(temporary):
-                os.remove(temporary)
+        counts = {name: getattr(self, name) for name in COUNTS}
+        return {"words": words, "num_texts": self.num_texts, "sha256": self.sha256, **counts}
+
+    @classmethod
+    def from_arrays(cls, arrays, score="code"):
+        """Statistics from what to_arrays gave; raises ValueError, KeyError or the like if it is not that any more.
+
+        Args:
+          score: "code" for the original release's S(w), "paper" for the paper's.
+        """
+        words = tuple(json.loads(arrays["words"].tobytes()))
+        statistics = cls(words, int(arrays["num_texts"]), *(arrays[name] for name in COUNTS), score)
+        if statistics.sha256 != str(arrays["sha256"]):
+            raise ValueError(f"expected statistics with sha256={arrays['sha256']}, got sha256={statistics.sha256}.")
+        return statistics
 
 
-def load_statistics(path, num_texts, score="code"):
-    """Reads what Statistics.save wrote.
-
-    Args:
-      num_texts: size of the corpus at hand; statistics of another number of texts are refused.
-      score: "code" for the original release's S(w), "paper" for the paper's; the file serves both.
-    """
-    try:
-        with open(path, "rb") as file, np.load(file) as arrays:
-            fields = dict(arrays)
-        sha256 = str(fields.pop("sha256"))
-        words = tuple(json.loads(fields.pop("words").tobytes()))
-        statistics = Statistics(words, int(fields.pop("num_texts")), **fields)
-        whole = statistics.sha256 == sha256
-    except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile):
-        whole = False
-    if not whole:
-        raise ValueError(f"{path} is damaged or no file of statistics: delete it, so that it is made again.")
-    if statistics.num_texts != num_texts:
-        raise ValueError(
-            f"{path} was made from num_texts={statistics.num_texts}, expected the statistics of num_texts={num_texts}: "
-            "delete it, so that it is made again."
-        )
-    return dataclasses.replace(statistics, score=score)
+COUNTS = ("text_counts", "word_counts", "term_frequencies")
 
 
 class StatisticsBuilder:
@@ -168,20 +147,24 @@ class StatisticsBuilder:
 
     def __init__(self):
         self.num_texts = 0
-        self._ids = _GrowingIds()
+        self._ids = _GrowingNumbers()
         self._sums = np.zeros((3, 0), np.int64)  # text_counts, word_counts, term_frequencies
 
     def add(self, words_of_texts):
         """Adds a list of texts, each a list of words."""
-        lengths = np.fromiter(map(len, words_of_texts), np.int64, len(words_of_texts))
-        word_ids = self._number(itertools.chain.from_iterable(words_of_texts), lengths.sum())
+        self.add_numbered(*number_words(words_of_texts))
+
+    def add_numbered(self, words, word_ids, row_splits):
+        """Adds texts as number_words gives them."""
+        lengths = np.diff(row_splits)
         rows = np.repeat(np.arange(len(lengths)), lengths)
-        counts, firsts = _count_within_rows(word_ids, rows, len(self._ids))
-        words, counts = word_ids[firsts], counts[firsts]
-        term_frequencies = np.rint(counts / lengths[rows[firsts]] * TF_UNIT).astype(np.int64)
+        counts, firsts = _count_within_rows(word_ids, rows, len(words))
+        counts, lengths_of_counts = counts[firsts], lengths[rows[firsts]]  # one for each different word of each text
+        term_frequencies = np.rint(counts / lengths_of_counts * TF_UNIT).astype(np.int64)
+        numbers = self._number(words, len(words))[word_ids[firsts]]
         for sums, values in zip(self._sums, (1, counts, term_frequencies)):
-            np.add.at(sums, words, values)
-        self.num_texts += len(words_of_texts)
+            np.add.at(sums, numbers, values)
+        self.num_texts += len(lengths)
 
     def merge(self, other):
         """Adds all that another builder has seen."""
@@ -190,7 +173,7 @@ class StatisticsBuilder:
         self.num_texts += other.num_texts
 
     def finish(self, score="code"):
-        """Returns the Statistics of all texts added so far; `score` as in load_statistics."""
+        """Returns the Statistics of all texts added so far; `score` as in from_arrays."""
         if not self._ids:
             raise ValueError(f"expected texts with words, got no word in num_texts={self.num_texts}: check the corpus.")
         words = tuple(sorted(self._ids))
@@ -203,12 +186,25 @@ class StatisticsBuilder:
         return word_ids
 
 
-class _GrowingIds(dict):
+class _GrowingNumbers(dict):
     """Numbers words in the order of their first look-up."""
 
     def __missing__(self, word):
         self[word] = number = len(self)
         return number
+
+
+def number_words(words_of_texts):
+    """Lays out a list of lists of words flat.
+
+    Returns:
+      words: list of the different words, as they come; word_ids: int32 [total], indices into it; row_splits: int64
+      [n + 1], where the texts begin and end.
+    """
+    numbers, row_splits = _GrowingNumbers(), np.cumsum([0, *map(len, words_of_texts)], dtype=np.int64)
+    all_words = itertools.chain.from_iterable(words_of_texts)
+    word_ids = np.fromiter(map(numbers.__getitem__, all_words), np.int32, row_splits[-1])
+    return list(numbers), word_ids, row_splits
 
 
 def _count_within_rows(word_ids, rows, vocab_size):

@@ -70,7 +70,8 @@ def load_weights(model, init_checkpoint):
       LoadReport, which is also logged.
     """
     variables, weights = named_variables(model), read_weights(init_checkpoint)
-    initial = [name for part in OPTIONAL_PARTS for name in _lacking_part(part, variables, weights)]
+    lacking = tuple(part for part in OPTIONAL_PARTS if not any(name.startswith(part) for name in weights))
+    initial = [name for name in variables if name.startswith(lacking)]
     variables = {name: variable for name, variable in variables.items() if name not in initial}
     _check_fit(variables, weights, init_checkpoint)
     for name, variable in variables.items():
@@ -201,13 +202,6 @@ def _shape(name, shape):
     if name.endswith("/attention/output/dense/kernel"):  # [heads, width, outputs]
         return [shape[0] * shape[1], shape[2]]
     return shape
-
-
-def _lacking_part(part, variables, weights):
-    """The variables of an optional part, if the checkpoint holds nothing of it."""
-    if any(name.startswith(part) for name in weights):
-        return []
-    return [name for name in variables if name.startswith(part)]
 
 
 def _check_fit(variables, weights, init_checkpoint):

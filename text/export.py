@@ -7,16 +7,16 @@ Programs that load the SavedModel without this package have to `import tensorflo
 """
 
 import collections
-import csv
 import os
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from text import datasets, record_format
+from text import record_format
+from text.datasets import tables
+from text.datasets.source import LINK
 from text.tokenization import assemble_in_graph
-from utils import records
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
 
@@ -49,12 +49,12 @@ def export(model, data, tokenizer, export_dir):
 
 
 def clean_in_graph(texts):
-    """What text.datasets.clean does to each text, but for white space at its ends, of which no token comes."""
+    """What text.datasets.source.clean does to each text, but for white space at its ends, of which no token comes."""
     texts = tf.strings.regex_replace(texts, "<br />", " ")
     texts = tf.strings.regex_replace(texts, "&quot;", '"')
     texts = tf.strings.regex_replace(texts, "<p>", " ")
     has_link = tf.strings.regex_full_match(texts, "(?s).*<a href=.*")
-    texts = tf.where(has_link, tf.strings.regex_replace(texts, datasets.LINK.pattern, ""), texts)
+    texts = tf.where(has_link, tf.strings.regex_replace(texts, LINK.pattern, ""), texts)
     return tf.strings.regex_replace(texts, r"\\n|\\", " ")
 
 
@@ -115,20 +115,6 @@ def read_texts(path, text_column, title_column):
     path = Path(path)
     if not path.is_file():
         raise ValueError(f"predict_input={str(path)!r} does not exist: expected a .txt, .csv, .tsv or .jsonl file.")
-    if path.name.removesuffix(".gz").endswith(".txt"):
-        return [line.rstrip("\r\n") for line in datasets.read_lines(path)], None
-    rows = list(datasets.read_records(datasets.Table(path, text_column, title_column)))
-    return [text for _, text, _, _ in rows], [title for _, _, title, _ in rows] if title_column else None
-
-
-def write_predictions(path, texts, probabilities, class_names):
-    """Writes a CSV file: text, label, and the probability of each class."""
-
-    def write():
-        with tf.io.gfile.GFile(path, "w") as file:
-            writer = csv.writer(file, lineterminator="\n")
-            writer.writerow(["text", "label", *class_names])
-            for text, row in zip(texts, probabilities):
-                writer.writerow([text, class_names[np.argmax(row)], *(f"{value:.6f}" for value in row)])
-
-    records.try_to_write(os.path.dirname(path) or ".", write)
+    pairs = list(tables.read_texts(path, text_column, title_column))
+    has_titles = title_column and not tables.is_plain(path)
+    return [text for text, _ in pairs], [title for _, title in pairs] if has_titles else None

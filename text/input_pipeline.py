@@ -6,7 +6,6 @@ same length come together, so that little of a batch is padding.
 """
 
 import collections
-import itertools
 import os
 
 import tensorflow as tf
@@ -37,37 +36,32 @@ def open_data(config):
     expected = {"max_seq_length": config.max_seq_length}
     advice = f"Train with --max_seq_length={tokenization.max_seq_length}, or preprocess into another folder."
     record_format.check_tokenization(config.data_dir, tokenization, expected, advice)
-    sup_dir = record_format.sup_dir(
-        config.data_dir, config.sup_size, config.label_seed, config.dev_size, config.sup_ids_file
-    )
-    sup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")]
-    dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
+    sup_dir = record_format.sup_dir(config)
+    sup = [_read_set(config, os.path.join(sup_dir, "train"))]
+    dev = [_read_set(config, os.path.join(sup_dir, "dev"))] if config.dev_size else []
     test_dir = os.path.join(config.data_dir, "test")  # a user's own files may have no test set
-    test = [_read_set(config, test_dir, "sup")] if tf.io.gfile.exists(test_dir) else []
+    test = [_read_set(config, test_dir)] if tf.io.gfile.exists(test_dir) else []
     unsup = []
     if config.unsup_ratio:
         unsup = [copy for aug_op in text_ops.split_ops(config.aug_ops) for copy in _read_copies(config, aug_op)]
     return Data(facts, tokenization, sup, unsup, dev, test)
 
 
-def _read_set(config, set_dir, data_type, **expected):
-    advice = (
-        f"Run `python -m text.preprocess --task_name={config.task_name} --data_type={data_type} "
-        f"--output_dir={config.data_dir}` with the same data flags as the training."
-    )
-    return records.read_set(set_dir, expected, advice)
+def _read_set(config, set_dir):
+    return records.read_set(set_dir, {}, _advice(config, "sup"))
 
 
 def _read_copies(config, aug_op):
-    directories = [record_format.copy_dir(config.data_dir, aug_op, copy) for copy in range(config.aug_copy)]
-    written = list(itertools.takewhile(tf.io.gfile.exists, directories))
-    if len(written) < config.aug_copy:
-        raise ValueError(
-            f"aug_copy={config.aug_copy}, but {os.path.dirname(directories[0])} has {len(written)} copies. Write more "
-            f"with `python -m text.preprocess --data_type=unsup --aug_ops={aug_op} --aug_copy={config.aug_copy}`, or "
-            "train with a smaller --aug_copy."
-        )
-    return [_read_set(config, directory, "unsup", aug_op=aug_op) for directory in directories]
+    set_dirs = [record_format.copy_dir(config.data_dir, aug_op, copy) for copy in range(config.aug_copy)]
+    how_to_write = f"python -m text.preprocess --data_type=unsup --aug_ops={aug_op}"
+    return records.read_copies(set_dirs, {"aug_op": aug_op}, _advice(config, "unsup"), how_to_write)
+
+
+def _advice(config, data_type):
+    return (
+        f"Run `python -m text.preprocess --task_name={config.task_name} --data_type={data_type} "
+        f"--data_dir={config.data_dir}` with the same data flags as the training."
+    )
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
@@ -86,18 +80,18 @@ def create_train_dataset(config, data, start_step=0, fixed_length=False):
         return batch if unsup is None else batch | pad(unsup, record_format.VIEWS)
 
     def pad(examples, views):
-        length = _batch_length(examples, data.tokenization.max_seq_length, fixed_length)
+        length = batch_length(_lengths(examples), data.tokenization.max_seq_length, fixed_length)
         return {view: record_format.pad(examples[view], length) for view in views}
 
     draw = {"start_step": start_step, "shuffle_buffer": config.shuffle_buffer}
-    streams = [_example_batches(data.sup, ["original", "label"], config.train_batch_size, 2 * config.seed, **draw)]
+    streams = [example_batches(data.sup, ["original", "label"], config.train_batch_size, 2 * config.seed, **draw)]
     if data.unsup:
         batch_size = config.train_batch_size * config.unsup_ratio
-        streams.append(_example_batches(data.unsup, record_format.VIEWS, batch_size, 2 * config.seed + 1, **draw))
+        streams.append(example_batches(data.unsup, record_format.VIEWS, batch_size, 2 * config.seed + 1, **draw))
     return tf.data.Dataset.zip(tuple(streams)).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def _example_batches(record_sets, keys, batch_size, seed, start_step, shuffle_buffer):
+def example_batches(record_sets, keys, batch_size, seed, start_step, shuffle_buffer):
     """Batches of parsed examples of similar length.
 
     The records of a window of several steps are drawn at once, sorted by length and cut into batches, which come in
@@ -124,11 +118,11 @@ def _lengths(examples):
     return tf.reduce_max(lengths, axis=0)
 
 
-def _batch_length(examples, max_seq_length, fixed_length):
+def batch_length(lengths, max_seq_length, fixed_length):
+    """How long a batch of texts of these lengths is."""
     if fixed_length:
         return max_seq_length
-    longest = tf.reduce_max(_lengths(examples))
-    return tf.minimum((longest + LENGTH_STEP - 1) // LENGTH_STEP * LENGTH_STEP, max_seq_length)
+    return tf.minimum((tf.reduce_max(lengths) + LENGTH_STEP - 1) // LENGTH_STEP * LENGTH_STEP, max_seq_length)
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------
@@ -139,28 +133,27 @@ def create_eval_dataset(record_sets, max_seq_length, batch_size, fixed_length=Fa
 
     The last batch is filled up with examples of weight 0.
     """
+
+    def create_batch(serialized):
+        examples = record_format.parse(serialized, ["original", "label"])
+        length = batch_length(_lengths(examples), max_seq_length, fixed_length)
+        batch = {
+            "sup": record_format.pad(examples["original"], length),
+            "label": examples["label"],
+            "weight": tf.ones_like(examples["label"], tf.float32),
+        }
+        return record_stream.fill_up(batch, batch_size)
+
+    return sorted_batches(record_sets, batch_size).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
+
+
+def sorted_batches(record_sets, batch_size):
+    """Batches of serialised records, each once, those of similar length together; the last batch may be smaller."""
     paths = [path for record_set in record_sets for path in record_set.paths]
 
     def sort(serialized):
         order = tf.argsort(_lengths(record_format.parse(serialized, ["original"])), stable=True)
         return tf.gather(serialized, order)
 
-    def create_batch(serialized):
-        examples = record_format.parse(serialized, ["original", "label"])
-        length = _batch_length(examples, max_seq_length, fixed_length)
-        batch = {
-            "sup": record_format.pad(examples["original"], length),
-            "label": examples["label"],
-            "weight": tf.ones_like(examples["label"], tf.float32),
-        }
-        return tf.nest.map_structure(lambda value: _fill_up(value, batch_size), batch)
-
     windows = tf.data.TFRecordDataset(paths).batch(MAX_WINDOW * batch_size)
-    batches = windows.map(sort, num_parallel_calls=tf.data.AUTOTUNE).unbatch().batch(batch_size)
-    return batches.map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)
-
-
-def _fill_up(value, batch_size):
-    missing = batch_size - tf.shape(value)[0]
-    padded = tf.pad(value, [[0, missing]] + [[0, 0]] * (value.shape.rank - 1))
-    return tf.ensure_shape(padded, [batch_size, *value.shape[1:]])
+    return windows.map(sort, num_parallel_calls=tf.data.AUTOTUNE).unbatch().batch(batch_size)

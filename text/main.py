@@ -7,13 +7,13 @@ python -m text.main --do_predict --model_dir=runs/imdb --predict_input=reviews.t
 
 import os
 
-import tensorflow as tf
 from absl import app, flags, logging
 
 from text import export
 from text.config import Config
 from text.train import train_and_evaluate
-from utils import distribution, settings
+from utils import cli, distribution, settings
+from utils.predictions import write_predictions
 
 FLAGS = flags.FLAGS
 
@@ -34,18 +34,14 @@ def define_flags():
     settings.define_flags(Config)
 
 
-def main(_):
+def main():
     logging.set_verbosity(logging.WARNING)  # TensorFlow's notes on saving models are not for users
     if not (FLAGS.do_train or FLAGS.do_eval or FLAGS.do_predict):
         raise app.UsageError("Nothing to do: give --do_train, --do_eval or --do_predict.")
-    try:
-        if FLAGS.do_train or FLAGS.do_eval:
-            train()
-        if FLAGS.do_predict:
-            predict()
-    # Of TensorFlow's own errors: a file that is missing, a disk or device that is full.
-    except (ValueError, OSError, tf.errors.NotFoundError, tf.errors.ResourceExhaustedError) as error:
-        raise SystemExit(f"error: {error}") from error
+    if FLAGS.do_train or FLAGS.do_eval:
+        train()
+    if FLAGS.do_predict:
+        predict()
 
 
 def train():
@@ -60,10 +56,9 @@ def predict():
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
     texts, titles = export.read_texts(FLAGS.predict_input, FLAGS.text_column, FLAGS.title_column)
     path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    export.write_predictions(path, texts, exported.predict_proba(texts, titles), exported.facts.class_names)
+    write_predictions(path, texts, exported.predict_proba(texts, titles), exported.facts.class_names)
     print(f"predictions for {len(texts)} texts are in {path}")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

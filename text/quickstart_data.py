@@ -12,7 +12,9 @@ import os
 import tarfile
 
 import numpy as np
-from absl import app, flags
+from absl import flags
+
+from utils import cli, files
 
 FLAGS = flags.FLAGS
 INNER_ARCHIVE = "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz"
@@ -25,14 +27,14 @@ def read_collections(archive):
     """Returns a dict from label to the texts of that collection, in their order."""
     try:
         with tarfile.open(archive) as outer, tarfile.open(fileobj=outer.extractfile(INNER_ARCHIVE)) as inner:
-            files = {
+            contents = {
                 label: inner.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt").read().decode("utf-8", "replace")
                 for label, name in COLLECTIONS.items()
             }
     except (OSError, KeyError, tarfile.TarError) as error:
         raise ValueError(f"archive={archive} is not the source archive of vaderSentiment 3.3.2 ({error}).") from error
     # Each line is: number, sentiment, text.
-    return {label: [line.split("\t")[2] for line in io.StringIO(content)] for label, content in files.items()}
+    return {label: [line.split("\t")[2] for line in io.StringIO(content)] for label, content in contents.items()}
 
 
 def write_splits(collections, output_dir):
@@ -45,7 +47,7 @@ def write_splits(collections, output_dir):
         splits["train"] += rows[NUM_TEST_PER_CLASS:]
     os.makedirs(output_dir, exist_ok=True)
     for split, rows in splits.items():
-        with open(os.path.join(output_dir, f"{split}.csv"), "w", newline="", encoding="utf-8") as file:
+        with files.replacing(os.path.join(output_dir, f"{split}.csv")) as file:
             csv.writer(file).writerows(
                 [("text", "label"), *(rows[position] for position in rng.permutation(len(rows)))]
             )
@@ -56,14 +58,10 @@ def define_flags():
     flags.DEFINE_string("output_dir", "data/raw/sources", "Where train.csv and test.csv go.")
 
 
-def main(_):
-    try:
-        write_splits(read_collections(FLAGS.archive), FLAGS.output_dir)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    write_splits(read_collections(FLAGS.archive), FLAGS.output_dir)
     print(f"{FLAGS.output_dir}: train.csv and test.csv")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

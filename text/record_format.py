@@ -15,15 +15,14 @@ in its split.
 import dataclasses
 import hashlib
 import os
-import uuid
 
 import tensorflow as tf
 
-from text.datasets import Facts
-from utils import records, run_dir
+from text.datasets.source import Facts
+from utils import files, labelled_subsets, records
 
 VIEWS = ("original", "augmented")
-STORED_FACTS = ("name", "class_names", "has_title")  # what training needs to know of text.datasets.Facts
+STORED_FACTS = ("name", "class_names", "has_title")  # what training needs to know of the Facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,16 +36,19 @@ class Tokenization:
     keep_tail: bool  # of a text that is too long the end is kept, not the beginning
 
 
+def tokenization_of(config, tokenizer):
+    """What config, a text.config.PreprocessConfig, and its vocabulary make of texts."""
+    lower_case, keep_tail = tokenizer.lower_case, config.trunc_keep_right
+    return Tokenization(tokenizer.sha256, tokenizer.vocab_size, lower_case, config.max_seq_length, keep_tail)
+
+
 # ---- folders --------------------------------------------------------------------------------------------------------
 
 
-def sup_dir(data_dir, sup_size, label_seed, dev_size, sup_ids_file):
-    """Folder of one draw of labelled examples: the name tells how it was drawn."""
-    name = f"sup-size_{sup_size}"
-    name += f"-seed_{label_seed}" if label_seed >= 0 else ""
-    name += f"-dev_{dev_size}" if dev_size else ""
-    name += f"-ids_{_checksum_of_lines(sup_ids_file)}" if sup_ids_file else ""
-    return os.path.join(data_dir, name)
+def sup_dir(config):
+    """Folder of the draw of labelled examples that config, a text.config.DataConfig, asks for."""
+    ids = f"ids_{_checksum_of_lines(config.sup_ids_file)}" if config.sup_ids_file else ""
+    return os.path.join(config.data_dir, labelled_subsets.folder_name(config, ids=ids))
 
 
 def copy_dir(data_dir, aug_op, copy):
@@ -71,30 +73,28 @@ def _checksum_of_lines(path):
 def write_dataset(data_dir, facts, tokenization, original_vocab_path):
     """Writes dataset.json and vocab.txt, or checks that they describe the same data."""
     path = os.path.join(data_dir, "dataset.json")
-    stored_facts = {name: getattr(facts, name) for name in STORED_FACTS}
     if tf.io.gfile.exists(path):
         found_facts, found_tokenization = read_dataset(data_dir)
-        if found_facts != Facts(**stored_facts):
-            raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --output_dir.")
-        expected, advice = dataclasses.asdict(tokenization), "Choose another --output_dir."
+        if found_facts != Facts(**_stored_facts(facts)):
+            raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --data_dir.")
+        expected, advice = dataclasses.asdict(tokenization), "Choose another --data_dir."
         check_tokenization(data_dir, found_tokenization, expected, advice)
         return
-
-    def write():
-        temporary = f"{vocab_path(data_dir)}.tmp-{uuid.uuid4().hex}"  # several workers may write at once
+    with records.explain_refusal(data_dir):
         tf.io.gfile.makedirs(data_dir)
-        tf.io.gfile.copy(original_vocab_path, temporary)
-        tf.io.gfile.rename(temporary, vocab_path(data_dir), overwrite=True)
+        with files.open_file(original_vocab_path, "rb") as vocab, files.replacing(vocab_path(data_dir), "wb") as copy:
+            copy.write(vocab.read())
         write_description(data_dir, facts, tokenization)
-
-    records.try_to_write(data_dir, write)
 
 
 def write_description(folder, facts, tokenization):
     """Writes dataset.json."""
-    stored_facts = {name: getattr(facts, name) for name in STORED_FACTS}
-    description = {"facts": stored_facts, "tokenization": dataclasses.asdict(tokenization)}
-    run_dir.write_json(os.path.join(folder, "dataset.json"), description)
+    description = {"facts": _stored_facts(facts), "tokenization": dataclasses.asdict(tokenization)}
+    files.write_json(os.path.join(folder, "dataset.json"), description)
+
+
+def _stored_facts(facts):
+    return {name: getattr(facts, name) for name in STORED_FACTS}
 
 
 def check_tokenization(data_dir, found, expected, advice):
@@ -113,7 +113,7 @@ def read_dataset(data_dir):
     path = os.path.join(data_dir, "dataset.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m text.preprocess`.")
-    values = run_dir.read_json(path)
+    values = files.read_json(path)
     if set(values) != {"facts", "tokenization"}:
         raise ValueError(f"{path} does not describe records of texts: choose another folder.")
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in values["facts"].items()}

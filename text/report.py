@@ -1,22 +1,18 @@
 """Compares finished runs: a table of error rates, and a picture of their curves and of some augmented texts.
 
-    python -m text.report --run="supervised=runs/a" --run="UDA=runs/b" --data_dir=data/imdb --aug_op=tf_idf-0.7
+    python -m text.report --run="supervised=runs/a" --run="UDA=runs/b" --data_dir=data/imdb --aug_ops=tf_idf-0.7
 
 A name may be given several times, with runs of other seeds: the table then has mean ± deviation.
 """
 
-import os
 import textwrap
 
-import matplotlib.pyplot as plt
 import tensorflow as tf
-from absl import app, flags
 
 from text import record_format
 from text.tokenization import read_vocab
-from utils import records, report
+from utils import cli, records, report
 
-FLAGS = flags.FLAGS
 NUM_PAIRS, LINE_WIDTH, NUM_LINES = 4, 60, 3
 
 
@@ -40,10 +36,11 @@ def join_pieces(vocab, ids):
     return " ".join(piece for piece in pieces if piece not in ("[CLS]", "[SEP]")).replace(" ##", "")
 
 
-def draw_pairs(axes, pairs, aug_op):
-    """Writes each original, and in grey below it what became of it."""
+def draw_examples(axes, data_dir, aug_ops):
+    """Writes some originals, and in red below each what became of it; `aug_ops` names one augmentation."""
+    pairs = read_pairs(data_dir, aug_ops, NUM_PAIRS)
     axes.axis("off")
-    axes.set_title(f"original, and what {aug_op} makes of it", fontsize=10)
+    axes.set_title(f"original, and what {aug_ops} makes of it", fontsize=10)
     for number, pair in enumerate(pairs):
         for line, (text, color) in enumerate(zip(pair, ("black", "tab:red"))):
             wrapped = textwrap.wrap(text, LINE_WIDTH, max_lines=NUM_LINES, placeholder=" …")
@@ -51,35 +48,13 @@ def draw_pairs(axes, pairs, aug_op):
             axes.text(0, top, "\n".join(wrapped), color=color, fontsize=7, va="top", family="monospace")
 
 
-def write_picture(path, runs, data_dir, aug_op):
-    figure, axes = plt.subplots(1, 3, figsize=(15, 4.5))
-    report.draw_curves(axes[0], runs, "loss", "training loss")
-    report.draw_curves(axes[1], runs, "test_accuracy", "test accuracy")
-    draw_pairs(axes[2], read_pairs(data_dir, aug_op, NUM_PAIRS), aug_op)
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
-
-
 def define_flags():
-    flags.DEFINE_multi_string("run", None, "NAME=MODEL_DIR of a finished run; repeat for more.", required=True)
-    flags.DEFINE_string("data_dir", None, "Records of the runs, for the augmented texts.", required=True)
-    flags.DEFINE_string("aug_op", "tf_idf-0.7", "Augmentation to show.")
-    flags.DEFINE_string("output", "report.png", "Picture to write; the table goes beside it, as .md and .csv.")
+    report.define_flags(aug_ops="tf_idf-0.7")
 
 
-def main(_):
-    try:
-        runs = report.parse_runs(FLAGS.run)
-        rows = report.collect(runs)
-        print(report.format_table(rows))
-        report.write_tables(os.path.splitext(FLAGS.output)[0], rows)
-        write_picture(FLAGS.output, runs, FLAGS.data_dir, FLAGS.aug_op)
-    except ValueError as error:
-        raise SystemExit(f"error: {error}") from error
-    print(f"curves and augmented texts: {FLAGS.output}")
+def main():
+    report.write_report(draw_examples)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

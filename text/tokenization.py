@@ -12,18 +12,8 @@ The rules are written once, as TensorFlow operations. Splitting a text at white 
 rule looks across white space: so preprocessing applies them to each distinct chunk only, and remembers its words.
 Chunks of ASCII, for which the rules come down to one regular expression, go an even shorter way.
 
-Ids are those of BERT's published tokenizer, with the original UDA's limit of 100 characters a word (a longer one is
-[UNK]; BERT's own limit was raised to 200 later). Ideographs are words of their own, as in the vocabularies in use; the
-original UDA's copy is older and left them together, and there is no option for that. Bytes and surrogates that are no
-characters are dropped. Python, RE2 and ICU bring their own Unicode tables, so results may differ from Python's for
-characters younger than Unicode 12 (with TensorFlow 2.15 and Python 3.11: capitals, accents, punctuation and format
-characters new in Unicode 14 or 15, and the vowel sign U+11938).
-
-tensorflow_text.BertTokenizer and FastBertTokenizer are not used, because they deviate from the published rules:
-  - they fold case and compatibility forms instead of lower-casing: ß to ss, ς and a final Σ to σ, ſ to s, ﬁ to fi,
-    ² to 2, … to three dots, U+0345 (an accent) to ι;
-  - control characters separate words instead of vanishing, and U+FFFD stays; in BertTokenizer U+2028 does not separate;
-  - the limit for a word is 100 bytes.
+Ids are those of BERT's published tokenizer; docs/differences.md tells where tensorflow_text's own tokenizers, and other
+tables of Unicode, deviate from it.
 """
 
 import hashlib
@@ -34,7 +24,7 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
-MAX_CHARACTERS_PER_WORD = 100
+MAX_CHARACTERS_PER_WORD = 100  # a longer word is [UNK], as in the original UDA
 MAX_REMEMBERED = 2**20  # entries of each dictionary: some 200 MB
 
 WHITE_SPACE = r"[\t\n\r\p{Z}]"
@@ -67,10 +57,7 @@ class Tokenizer:
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = map(self.vocab.index, ("[PAD]", "[UNK]", "[CLS]", "[SEP]"))
         self._vocab_path = vocab_path
         self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
-            self.vocab,
-            token_out_type=tf.int32,
-            max_bytes_per_word=4 * MAX_CHARACTERS_PER_WORD,
-            no_pretokenization=True,
+            self.vocab, token_out_type=tf.int32, max_bytes_per_word=4 * MAX_CHARACTERS_PER_WORD, no_pretokenization=True
         )
         strings = tf.TensorSpec([None], tf.string)
         self._run_split = tf.function(self._split_in_graph, input_signature=[strings])

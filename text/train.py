@@ -1,18 +1,16 @@
 """Trains a text classifier with UDA and evaluates it: train_and_evaluate tells the whole run."""
 
-import contextlib
 import functools
 import os
 
 import tensorflow as tf
 
-from text import bert_weights, input_pipeline, record_format
+from text import input_pipeline, record_format
 from text.export import export
-from text.models import create_encoder_config, create_network
+from text.models import MODELS, create_network
 from text.tokenization import Tokenizer, read_vocab
-from utils import distribution, run_dir, training
-from utils.optimizers import BertAdamW
-from utils.schedules import WarmupLinear
+from utils import distribution, files, run_dir, training
+from utils.optimizers import create_bert_adamw
 from utils.uda_model import UDAModel
 
 
@@ -29,7 +27,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = create_model(config, data.facts, tokenizer)
-        training.compile_model(model, create_optimizer(config), config)
+        training.compile_model(model, create_bert_adamw(config), config)
         checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save)
     step = checkpoints.restore_last()
     # Where each shape is compiled on its own, all texts have one length.
@@ -53,7 +51,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     if not (do_eval and evaluate_test):
         return {}
     result = training.create_result(evaluate_test(), config, model_dir, step)
-    run_dir.write_json(os.path.join(model_dir, "result.json"), result)
+    files.write_json(os.path.join(model_dir, "result.json"), result)
     return result
 
 
@@ -65,6 +63,19 @@ def check_batch_sizes(config, strategy):
             f"train_batch_size={config.train_batch_size} cannot be divided among {num_replicas} replicas in "
             f"accumulation_parts={num_parts}: use a multiple of {num_replicas * num_parts}."
         )
+
+
+def create_model(config, facts, tokenizer):
+    """The network with its objective, filled from `init_checkpoint` if there is one."""
+    if config.init_checkpoint:
+        check_vocabulary(config, tokenizer)
+    create = functools.partial(create_network, config, facts, tokenizer.vocab_size)
+    with training.precision(config.mixed_precision):
+        model = UDAModel(create, facts.num_classes, config, joint_pass=False, num_parts=config.accumulation_parts)
+    if config.init_checkpoint:  # which the configuration allows for networks that can be filled only
+        MODELS[config.model_name].load_weights(model.network, config.init_checkpoint)
+        model.start_average()
+    return model
 
 
 def check_vocabulary(config, tokenizer):
@@ -79,68 +90,10 @@ def check_vocabulary(config, tokenizer):
         )
 
 
-def create_model(config, facts, tokenizer):
-    config_file = config.bert_config_file
-    if config.init_checkpoint:
-        check_vocabulary(config, tokenizer)
-        config_file = config_file or bert_weights.find_config(config.init_checkpoint)
-    with precision(config.mixed_precision):
-        model = UDAModel(
-            functools.partial(
-                create_network,
-                create_encoder_config(config.model_name, tokenizer.vocab_size, config_file),
-                facts.num_classes,
-                config.max_seq_length,
-                pooling=config.pooling,
-                dropout=config.model_dropout,
-                trainable_layers=config.trainable_layers,
-                seed=config.seed,
-            ),
-            num_classes=facts.num_classes,
-            train_steps=config.train_steps,
-            tsa=config.tsa,
-            softmax_temp=config.uda_softmax_temp,
-            confidence_thresh=config.uda_confidence_thresh,
-            unsup_coeff=config.uda_coeff,
-            ent_min_coeff=config.ent_min_coeff,
-            ema_decay=config.ema_decay,
-            joint_pass=False,
-            num_parts=config.accumulation_parts,
-        )
-    if config.init_checkpoint:
-        bert_weights.load_weights(model.network, config.init_checkpoint)
-        model.start_average()
-    return model
-
-
-@contextlib.contextmanager
-def precision(name):
-    """Layers created inside compute in "float16" or "bfloat16"; "" leaves them as they are."""
-    before = tf.keras.mixed_precision.global_policy()
-    tf.keras.mixed_precision.set_global_policy(f"mixed_{name}" if name else before)
-    try:
-        yield
-    finally:
-        tf.keras.mixed_precision.set_global_policy(before)
-
-
-def create_optimizer(config):
-    schedule = WarmupLinear(config.learning_rate, config.train_steps, config.warmup_steps)
-    optimizer = BertAdamW(schedule, config.weight_decay_rate, config.clip_norm)
-    if config.mixed_precision == "float16":  # in which small gradients vanish unless the loss is scaled up
-        return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
-    return optimizer
-
-
 def evaluate(model, record_sets, config, strategy, fixed_length=False):
     """Accuracy and loss of the averaged weights on all examples of `record_sets`."""
     num_examples = sum(record_set.num_examples for record_set in record_sets)
-    return training.evaluate(
-        model,
-        strategy,
-        lambda: input_pipeline.create_eval_dataset(
-            record_sets, config.max_seq_length, config.eval_batch_size, fixed_length
-        ),
-        num_examples,
-        config.eval_batch_size,
+    create_batches = functools.partial(
+        input_pipeline.create_eval_dataset, record_sets, config.max_seq_length, config.eval_batch_size, fixed_length
     )
+    return training.evaluate(model, strategy, create_batches, num_examples, config.eval_batch_size)

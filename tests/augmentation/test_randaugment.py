@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from augmentation import randaugment as randaugment_module
-from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, OPS, apply_op, choose_ops, draw_policies, randaugment
+from augmentation.randaugment import (
+    AUGMENTATIONS,
+    OP_NAMES,
+    OPS,
+    apply_op,
+    choose_ops,
+    choose_options,
+    draw_policies,
+    randaugment,
+)
 from tests import pillow_reference
 
 SIGNED = ["ShearX", "TranslateX", "TranslateY", "ShearY", "Rotate"]
@@ -139,7 +148,7 @@ def test_ops_that_cannot_be_chosen_are_explained(settings, message):
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_the_same_seed_gives_the_same_images_and_another_seed_others(name):
-    images, augment = create_photos(64), AUGMENTATIONS[name]
+    images, augment = create_photos(64), AUGMENTATIONS[name].function
     first = augment(images, np.random.default_rng(0))
     np.testing.assert_array_equal(first, augment(images, np.random.default_rng(0)))
     assert (name == "crop_flip") == np.array_equal(first, augment(images, np.random.default_rng(1)))
@@ -157,7 +166,7 @@ def test_batches_are_neither_modified_nor_shared_and_alpha_has_one_bit(name):
     images = create_photos(100)
     before = images.copy()
     images.flags.writeable = False
-    result = AUGMENTATIONS[name](images, np.random.default_rng(0))
+    result = AUGMENTATIONS[name].function(images, np.random.default_rng(0))
     np.testing.assert_array_equal(images, before)
     assert not np.shares_memory(result, images)
     assert result.shape == (100, 32, 32, 4) and np.isin(result[..., 3], [0, 255]).all()
@@ -165,7 +174,12 @@ def test_batches_are_neither_modified_nor_shared_and_alpha_has_one_bit(name):
 
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_an_empty_batch_stays_empty(name):
-    assert AUGMENTATIONS[name](np.zeros((0, 32, 32, 3), np.uint8), np.random.default_rng(0)).shape == (0, 32, 32, 4)
+    assert AUGMENTATIONS[name].function(np.zeros((0, 32, 32, 3), np.uint8), np.random.default_rng(0)).shape == (
+        0,
+        32,
+        32,
+        4,
+    )
 
 
 def test_policies_are_uniform_over_ops_levels_and_signs_and_half_of_them_fire():
@@ -199,7 +213,7 @@ def test_centres_are_uniform_over_the_pixels_of_the_image():
 
 def test_cutout_clears_half_the_side_around_a_centre_and_nothing_else():
     images = create_photos(2_000)
-    result = AUGMENTATIONS["cutout"](images, np.random.default_rng(0))
+    result = AUGMENTATIONS["cutout"].function(images, np.random.default_rng(0))
     cut = result[..., 3] == 0
     np.testing.assert_array_equal(result[~cut][:, :3], images[~cut])
     assert (result[cut] == 0).all()
@@ -211,13 +225,13 @@ def test_cutout_clears_half_the_side_around_a_centre_and_nothing_else():
 
 @pytest.mark.parametrize("size, longest", [(64, 32), (48, 24), (16, 8)])
 def test_the_final_cutout_grows_with_the_image(size, longest):
-    result = AUGMENTATIONS["cutout"](create_photos(200, size, size), np.random.default_rng(0))
+    result = AUGMENTATIONS["cutout"].function(create_photos(200, size, size), np.random.default_rng(0))
     assert (result[..., 3] == 0).any(axis=2).sum(axis=1).max() == longest
 
 
 def test_crop_flip_adds_only_an_opaque_alpha_channel():
     images = create_photos(5)
-    result = AUGMENTATIONS["crop_flip"](images, np.random.default_rng(0))
+    result = AUGMENTATIONS["crop_flip"].function(images, np.random.default_rng(0))
     np.testing.assert_array_equal(result[..., :3], images)
     assert (result[..., 3] == 255).all()
 
@@ -254,7 +268,7 @@ def test_apply_op_explains_wrong_arguments(arguments, message):
 @pytest.mark.parametrize("shape, dtype", [((2, 8, 8, 3), np.float32), ((8, 8, 3), np.uint8), ((2, 8, 8, 4), np.uint8)])
 def test_augmentations_explain_wrong_batches(name, shape, dtype):
     with pytest.raises(ValueError, match=r"images must be uint8 \(N, height, width, 3\), got dtype="):
-        AUGMENTATIONS[name](np.zeros(shape, dtype), np.random.default_rng(0))
+        AUGMENTATIONS[name].function(np.zeros(shape, dtype), np.random.default_rng(0))
 
 
 def test_operations_without_a_sign_do_not_look_at_negate():
@@ -262,3 +276,20 @@ def test_operations_without_a_sign_do_not_look_at_negate():
     for name, op in OPS.items():
         plain, negated = (apply_op(image, name, 7, negate, center=(5, 5)) for negate in (False, True))
         assert (plain == negated).all() != op.signed, name
+
+
+# ---- the table of augmentations -------------------------------------------------------------------------------------
+
+
+def test_one_augmentation_has_operations_and_one_changes_nothing():
+    assert [name for name, entry in AUGMENTATIONS.items() if entry.has_ops] == ["randaugment"]
+    (identity,) = [entry for entry in AUGMENTATIONS.values() if entry.is_identity]
+    images = create_photos(3)
+    augmented = identity.function(images, np.random.default_rng(0))
+    np.testing.assert_array_equal(augmented[..., :3], images)
+    assert np.all(augmented[..., 3] == 255)
+
+
+def test_options_name_a_part_of_the_operations_to_an_augmentation_that_has_any():
+    assert choose_options("randaugment", ["Invert", "Rotate"]) == {"ops": ("Invert", "Rotate")}
+    assert choose_options("randaugment", OP_NAMES) == choose_options("cutout", ("Rotate",)) == {}

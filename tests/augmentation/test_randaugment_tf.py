@@ -142,6 +142,7 @@ def augment_in_dataset(name, images, batch_size, num_parallel_calls):
     return [batch.numpy() for batch in dataset]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", AUGMENTATIONS)
 def test_neither_parallel_calls_nor_the_global_seed_change_the_result(name):
     images = create_photos(200)

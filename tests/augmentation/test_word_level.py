@@ -13,8 +13,9 @@ import pytest
 
 from augmentation import word_level
 from augmentation.word_level import (
+    Statistics,
     StatisticsBuilder,
-    load_statistics,
+    number_words,
     replace_by_tf_idf,
     replace_uniformly,
     replacement_probabilities,
@@ -119,6 +120,16 @@ def test_merged_builders_equal_one_builder():
     assert_same(merged.finish(), build(texts + texts))
 
 
+def test_texts_may_come_with_their_words_numbered():
+    texts = [*TINY, [], *create_texts(300)]
+    words, word_ids, row_splits = number_words(texts)
+    assert word_ids.dtype == np.int32 and row_splits.dtype == np.int64 and len(words) == len(set(words))
+    builder = StatisticsBuilder()
+    builder.add([["more", "words"]])
+    builder.add_numbered(words, word_ids, row_splits)
+    assert_same(builder.finish(), build([["more", "words"], *texts]))
+
+
 def test_memory_grows_with_the_vocabulary_and_not_with_the_texts():
     builder, texts = StatisticsBuilder(), create_texts(300)
     builder.add(texts)
@@ -158,28 +169,29 @@ def test_a_word_from_elsewhere_is_refused():
         build(TINY).encode([["the", "elsewhere"]])
 
 
-# ---- the file of statistics -----------------------------------------------------------------------------------------
+# ---- statistics as arrays -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("score", ["code", "paper"])
-def test_one_file_of_statistics_serves_both_scores(tmp_path, score):
-    path = str(tmp_path / "data_stats" / "unsup_in" / "statistics.npz")
-    build(TINY, "paper").save(path)
-    build(TINY).save(path)
-    assert_same(load_statistics(path, 4, score), build(TINY, score))
-    assert os.listdir(os.path.dirname(path)) == ["statistics.npz"]
+def test_the_same_arrays_serve_both_scores(score):
+    arrays = build(TINY).to_arrays()
+    for name, value in build(TINY, "paper").to_arrays().items():
+        np.testing.assert_array_equal(value, arrays[name])
+    assert_same(Statistics.from_arrays(arrays, score), build(TINY, score))
 
 
-def test_words_of_any_characters_survive_the_file(tmp_path):
+def test_words_of_any_characters_survive_a_file(tmp_path):
     texts = [["a\nb", '"', "\\", "", "\x00", "\ud800"], ["é", "e\u0301"]]
-    build(texts).save(tmp_path / "statistics.npz")
-    assert_same(load_statistics(tmp_path / "statistics.npz", 2), build(texts))
+    np.savez(tmp_path / "statistics.npz", **build(texts).to_arrays())
+    with np.load(tmp_path / "statistics.npz") as arrays:
+        assert_same(Statistics.from_arrays(dict(arrays)), build(texts))
 
 
-def test_statistics_of_another_number_of_texts_are_refused(tmp_path):
-    build(TINY).save(tmp_path / "statistics.npz")
-    with pytest.raises(ValueError, match="made from num_texts=4, expected the statistics of num_texts=5: delete it"):
-        load_statistics(tmp_path / "statistics.npz", 5)
+def test_changed_arrays_are_refused():
+    arrays = build(TINY).to_arrays()
+    arrays["word_counts"] = arrays["word_counts"] + 1
+    with pytest.raises(ValueError, match="expected statistics with sha256=.*, got sha256="):
+        Statistics.from_arrays(arrays)
 
 
 def test_the_checksum_tells_corpora_apart():
@@ -187,43 +199,6 @@ def test_the_checksum_tells_corpora_apart():
     others = [[*base, []], [["a", "b"], ["b", "d"]], [["a", "b", "b"], ["b", "c"]], [["a", "b", "c"], ["b"]]]
     assert len({build(texts).sha256 for texts in [base, *others]}) == 5
     assert build(base).sha256 == build(base, "paper").sha256
-
-
-@pytest.mark.parametrize("damage", ["empty", "half", "text", "changed", "array", "other"])
-def test_a_damaged_file_is_refused(tmp_path, damage):
-    path = tmp_path / "statistics.npz"
-    build(TINY).save(path)
-    content = path.read_bytes()
-    if damage == "changed":
-        with np.load(path) as file:
-            arrays = dict(file)
-        arrays["word_counts"][0] += 1
-        np.savez(path, **arrays)
-    elif damage == "other":
-        np.savez(path, words=np.arange(3))
-    elif damage == "array":
-        with open(path, "wb") as file:
-            np.save(file, np.arange(3))
-    else:
-        path.write_bytes({"empty": b"", "half": content[: len(content) // 2], "text": b"{}"}[damage])
-    with pytest.raises(ValueError, match="is damaged or no file of statistics: delete it"):
-        load_statistics(path, 4)
-
-
-def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
-    path = tmp_path / "statistics.npz"
-    build(TINY).save(path)
-    content = path.read_bytes()
-
-    def fill_the_disk(file, **arrays):
-        file.write(b"part")
-        raise OSError("no space left")
-
-    monkeypatch.setattr(np, "savez", fill_the_disk)
-    with pytest.raises(OSError, match="no space left"):
-        build(create_texts(10)).save(path)
-    assert path.read_bytes() == content
-    assert os.listdir(tmp_path) == ["statistics.npz"]
 
 
 # ---- which words are replaced ---------------------------------------------------------------------------------------

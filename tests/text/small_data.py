@@ -12,7 +12,7 @@ import tarfile
 
 import numpy as np
 
-from text.datasets import DATASETS
+from text.datasets import imdb, tables
 
 COMMON_WORDS = tuple("the a this film book place was is of and to in it that with for not very they said".split())
 CLASS_WORDS = tuple("good bad fine poor old new fast slow big small warm cold red blue".split())
@@ -53,7 +53,7 @@ def write_imdb(raw_data_dir, per_class=12, num_unsup=6, num_test=4, archive=Fals
       dict from key, such as train/pos/9716_10.txt, to the text as written.
     """
     rng = np.random.default_rng(seed)
-    published = DATASETS["imdb"].labelled_ids
+    published = imdb.FACTS.labelled_ids
     names = {"train/pos": [*published[:10]], "train/neg": [*published[10:]], "test/pos": [], "test/neg": []}
     for part, ratings, count in (
         ("train/pos", (7, 8, 9, 10), per_class),
@@ -103,7 +103,7 @@ def write_official(raw_data_dir, task_name, num_train=28, num_test=14, seed=0):
       dict from split to a list of (label, title, text) as read_examples should read them; title None if there is none.
     """
     rng = np.random.default_rng(seed)
-    facts = DATASETS[task_name]
+    facts = tables.OFFICIAL[task_name]
     raw_data_dir.mkdir(parents=True, exist_ok=True)
     examples = {}
     for split, size in (("train", num_train), ("test", num_test)):

@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from tests.image.small_data import run_main
+from tests.programs import run_main
 from tests.text import small_bert, small_data
 from text import export, input_pipeline, preprocess, record_format, train
 from text.config import Config

@@ -14,7 +14,7 @@ from official.nlp.modeling.layers import MaskedLM
 from tests.text import bert_numpy, small_bert
 from tests.text.small_bert import CONFIG, FORMATS, NUM_HEADS
 from text import bert_weights
-from text.models import BertConfig, Encoder, create_network, encoder_inputs
+from text.models.bert import BertConfig, Encoder, create_bert, encoder_inputs
 
 WEIGHTS = small_bert.create_weights()
 FEATURES = small_bert.create_features()
@@ -24,7 +24,7 @@ every_format = pytest.mark.parametrize("write", FORMATS.values(), ids=FORMATS)
 
 @functools.cache
 def create_small_network(**options):
-    return create_network(CONFIG, num_classes=3, max_seq_length=16, **options)
+    return create_bert(CONFIG, num_classes=3, max_seq_length=16, **options)
 
 
 @functools.cache
@@ -126,6 +126,7 @@ def test_what_is_not_used_is_reported_without_the_optimizer(network, tmp_path):
     assert report.unused == tuple(sorted(name for name in WEIGHTS if name.startswith("cls/")))
 
 
+@pytest.mark.slow
 @every_format
 def test_the_state_of_an_optimizer_is_not_taken_for_weights(write, tmp_path):
     names = bert_weights.read_weights(write(tmp_path, WEIGHTS)).keys()

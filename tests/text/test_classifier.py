@@ -12,6 +12,8 @@ import pytest
 from tests.text import small_data, small_run
 from text.classifier import TextClassifier
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SETTINGS = {"train_batch_size": 4, "unsup_ratio": 2, "max_seq_length": 24, "learning_rate": 3e-3, "warmup_steps": 0}
 SETTINGS |= {

@@ -5,8 +5,8 @@ import types
 
 import pytest
 
-from tests.image.small_data import parsed_flags
-from text.config import Config
+from tests.programs import parsed_flags
+from text.config import Config, DataConfig, PreprocessConfig
 from utils import settings
 
 BERT = {"init_checkpoint": "data/bert"}
@@ -21,7 +21,7 @@ CONTRADICTIONS = {
     "model_dropout=-0.5: expected at least 0, or -1 for the encoder's own rates": {"model_dropout": -0.5},
     "model_dropout=1.0: expected at most 0.9": {"model_dropout": 1.0},
     "unsup_ratio=-1: expected at least 0": {"unsup_ratio": -1},
-    "uda_coeff=-1.0: expected at least 0": {"uda_coeff": -1.0},
+    "unsup_coeff=-1.0: expected at least 0": {"unsup_coeff": -1.0},
     "max_seq_length=3: expected at least 4": {"max_seq_length": 3},
     "trainable_layers=-2: expected at least -1": {"trainable_layers": -2},
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
@@ -54,7 +54,7 @@ def test_the_defaults_are_the_published_recipe_for_one_gpu():
     assert (recipe.sup_size, recipe.aug_ops, recipe.aug_copy, recipe.max_seq_length) == (20, "bt-0.9", 1, 128)
     assert (recipe.train_batch_size, recipe.unsup_ratio, recipe.learning_rate) == (8, 3, 2e-5)
     assert (recipe.train_steps, recipe.warmup_steps) == (10_000, 1000)
-    assert (recipe.uda_softmax_temp, recipe.uda_confidence_thresh, recipe.uda_coeff) == (-1, -1, 1)
+    assert (recipe.uda_softmax_temp, recipe.uda_confidence_thresh, recipe.unsup_coeff) == (-1, -1, 1)
     assert (recipe.weight_decay_rate, recipe.clip_norm, recipe.ema_decay) == (0.01, 1.0, 0.0)
 
 
@@ -93,6 +93,21 @@ def test_every_setting_is_a_flag_with_a_meaning():
     unchanged = [field.name for field in fields if changed[field.name] == field.default]
     assert unchanged == ["model_name"]
     assert all(field.metadata["help"].endswith(".") for field in fields)
+
+
+def test_preprocessing_and_training_have_the_settings_of_the_records_in_common():
+    """But for the augmentation, their defaults are the same: so the same flags lead to the same folders."""
+    shared = {field.name: field.default for field in dataclasses.fields(DataConfig)}
+    for config_class in (PreprocessConfig, Config):
+        defaults = {field.name: field.default for field in dataclasses.fields(config_class)}
+        assert {name: defaults[name] for name in shared} | {"aug_ops": ""} == shared | {"aug_ops": ""}
+    assert PreprocessConfig(task_name="dbpedia").data_dir == "data/dbpedia"
+
+
+def test_what_is_not_augmented_needs_no_augmentation():
+    assert PreprocessConfig(data_type="sup", aug_ops="").aug_ops == ""
+    with pytest.raises(ValueError, match="unknown augmentation ''"):
+        PreprocessConfig(aug_ops="")
 
 
 def test_what_does_not_change_the_result_may_change_between_two_runs():

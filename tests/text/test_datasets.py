@@ -1,20 +1,33 @@
-"""text/datasets.py on small files written in the official formats, and on users' files of all kinds."""
+"""text/datasets on small files written in the official formats, and on users' files of all kinds."""
 
 import csv
 import dataclasses
+import functools
 import gzip
 import hashlib
 import pickle
 import re
+import types
 
 import numpy as np
 import pytest
 
 from tests.text import small_data
 from text import datasets
-from text.datasets import Example, choose_dev, choose_labelled, clean, open_source
+from text.config import SourceConfig
+from text.datasets import imdb as imdb_files
+from text.datasets import labelled, lines, lists, tables
+from text.datasets.labelled import draw_labelled, short_id
+from text.datasets.source import Example, Facts, Source, clean, describe_files, find_raw, find_texts, read_inputs, take
+from utils import preprocessing
 
 ZHANG = ("yelp-2", "yelp-5", "amazon-2", "amazon-5", "dbpedia")
+
+
+def open_source(task_name, raw_data_dir="", **options):
+    settings = {field.name: field.default for field in dataclasses.fields(SourceConfig)}
+    paths = {"task_name": task_name, "raw_data_dir": str(raw_data_dir)}
+    return datasets.open_source(types.SimpleNamespace(**settings | paths | options))
 
 
 def open_part(task_name, raw_data_dir, **options):
@@ -30,6 +43,10 @@ def texts_of(source, split):
     return [example.text for example in source.read(split)]
 
 
+def count_read(source, split):
+    return sum(1 for _ in source.read(split))
+
+
 def user_source(folder, content, name="train.csv", **options):
     """Opens a user's training file of this content, and reads it."""
     (folder / name).write_bytes(content if isinstance(content, bytes) else content.encode())
@@ -41,7 +58,8 @@ def user_source(folder, content, name="train.csv", **options):
 
 
 def test_facts_of_the_published_data_sets():
-    sizes = {name: (facts.num_classes, facts.train_size, facts.test_size) for name, facts in datasets.DATASETS.items()}
+    all_facts = {"imdb": imdb_files.FACTS} | tables.OFFICIAL
+    sizes = {name: (facts.num_classes, facts.train_size, facts.test_size) for name, facts in all_facts.items()}
     assert sizes == {
         "imdb": (2, 25_000, 25_000),
         "yelp-2": (2, 560_000, 38_000),
@@ -50,10 +68,11 @@ def test_facts_of_the_published_data_sets():
         "amazon-5": (5, 3_000_000, 650_000),
         "dbpedia": (14, 560_000, 70_000),
     }
-    assert all(facts.name == name for name, facts in datasets.DATASETS.items())
-    assert [name for name, facts in datasets.DATASETS.items() if facts.has_title] == ["amazon-2", "amazon-5", "dbpedia"]
-    assert datasets.DATASETS["imdb"].class_names == ("pos", "neg")
-    assert len(set(datasets.DATASETS["imdb"].labelled_ids)) == 20
+    assert all(facts.name == name for name, facts in all_facts.items())
+    assert (*all_facts, "csv") == datasets.TASK_NAMES
+    assert [name for name, facts in all_facts.items() if facts.has_title] == ["amazon-2", "amazon-5", "dbpedia"]
+    assert imdb_files.FACTS.class_names == ("pos", "neg")
+    assert len(set(imdb_files.FACTS.labelled_ids)) == 20
 
 
 @pytest.mark.parametrize(
@@ -96,28 +115,28 @@ def test_imdb_may_lie_in_raw_data_dir_itself(tmp_path):
     assert texts_of(open_part("imdb", tmp_path / "aclImdb"), "test") == texts_of(open_part("imdb", tmp_path), "test")
 
 
-def test_unlabelled_imdb_is_all_training_reviews_but_short_unsup_ones(tmp_path, capsys):
+def test_unlabelled_imdb_is_all_training_reviews_but_short_unsup_ones(tmp_path):
     texts = small_data.write_imdb(tmp_path, per_class=12, num_unsup=6)
     source = open_part("imdb", tmp_path)
-    unlabelled = list(source.read("unlabelled"))
-    unsup = [example.key for example in unlabelled if "unsup" in example.key]
+    unlabeled = list(source.read("unlabeled"))
+    unsup = [example.key for example in unlabeled if "unsup" in example.key]
     assert unsup == [f"train/unsup/{number}_0.txt" for number in (1, 2, 4, 5)]
-    assert len(unlabelled) == source.num_examples("unlabelled") == 24 + 4
-    assert {example.label for example in unlabelled} == {-1}
-    assert any(len(texts[example.key]) < 500 for example in unlabelled)  # labelled ones may be short
-    source.num_examples("unlabelled")
-    assert capsys.readouterr().out == "imdb: left out 2 of 30 unlabelled texts, empty or too short\n"
+    assert len(unlabeled) == 24 + 4
+    assert {example.label for example in unlabeled} == {-1}
+    assert any(len(texts[example.key]) < 500 for example in unlabeled)  # labelled ones may be short
+    everything = list(source.read_all("unlabeled"))
+    assert (len(everything), everything.count(None)) == (30, 2)
 
 
 def test_500_characters_are_counted_after_cleaning(tmp_path):
     lengths = {"0_0": "x" * 499, "1_0": "x" * 500, "2_0": "x" * 490 + "<br /><br />", "3_0": "x<br />" + "x" * 498}
     texts = {f"train/unsup/{name}.txt": text for name, text in lengths.items()} | {"train/pos/0_9.txt": "good"}
     small_data.write_imdb_files(tmp_path, texts)
-    keys = [example.key for example in open_part("imdb", tmp_path).read("unlabelled")]
+    keys = [example.key for example in open_part("imdb", tmp_path).read("unlabeled")]
     assert keys == ["train/pos/0_9.txt", "train/unsup/1_0.txt", "train/unsup/3_0.txt"]
 
 
-@pytest.mark.parametrize("split, official", [("train", 25_000), ("test", 25_000), ("unlabelled", 75_000)])
+@pytest.mark.parametrize("split, official", [("train", 25_000), ("test", 25_000), ("unlabeled", 75_000)])
 def test_imdb_of_another_size_is_refused(tmp_path, split, official):
     small_data.write_imdb(tmp_path)
     with refuses(f"The {split} files of imdb hold", f"official ones {official}", "download_imdb.sh", "allow_partial"):
@@ -126,10 +145,10 @@ def test_imdb_of_another_size_is_refused(tmp_path, split, official):
 
 def test_the_official_size_is_accepted(tmp_path, monkeypatch):
     small_data.write_imdb(tmp_path, per_class=12, num_unsup=6, num_test=4)
-    facts = dataclasses.replace(datasets.DATASETS["imdb"], train_size=24, test_size=4, unsup_size=6)
-    monkeypatch.setitem(datasets.DATASETS, "imdb", facts)
+    facts = dataclasses.replace(imdb_files.FACTS, train_size=24, test_size=4, unsup_size=6)
+    monkeypatch.setattr(imdb_files, "FACTS", facts)
     source = open_source("imdb", tmp_path)
-    assert [len(source.labels(split)) for split in ("train", "test", "unlabelled")] == [24, 4, 28]
+    assert [len(source.labels(split)) for split in ("train", "test", "unlabeled")] == [24, 4, 28]
 
 
 def test_an_archive_with_another_checksum_is_refused(tmp_path, monkeypatch):
@@ -138,7 +157,7 @@ def test_an_archive_with_another_checksum_is_refused(tmp_path, monkeypatch):
     md5 = hashlib.md5(archive.read_bytes()).hexdigest()
     with refuses(archive, "not the official archive", f"found md5={md5}", "download_imdb.sh"):
         list(open_source("imdb", tmp_path).read("train"))
-    monkeypatch.setattr(datasets, "IMDB_ARCHIVE_MD5", md5)
+    monkeypatch.setattr(imdb_files, "ARCHIVE_MD5", md5)
     with refuses("hold 24 examples"):
         list(open_source("imdb", tmp_path).read("train"))
 
@@ -165,27 +184,27 @@ def test_a_review_that_is_not_utf8_is_named(tmp_path):
 def test_official_csv_files_are_read(tmp_path, task_name):
     written = small_data.write_official(tmp_path, task_name)
     source = open_part(task_name, tmp_path)
-    assert source.facts is datasets.DATASETS[task_name]
+    assert source.facts is tables.OFFICIAL[task_name]
     for split in ("train", "test"):
         examples = list(source.read(split))
         assert [(example.label, example.title, example.text) for example in examples] == written[split]
         assert [example.key for example in examples[:2]] == [f"{split}/1", f"{split}/2"]
         assert source.labels(split).dtype == np.int64
         np.testing.assert_array_equal(source.labels(split), [label for label, _, _ in written[split]])
-    unlabelled = [example._replace(label=-1) for example in source.read("train")]
-    assert list(source.read("unlabelled")) == unlabelled
+    unlabeled = [example._replace(label=-1) for example in source.read("train")]
+    assert list(source.read("unlabeled")) == unlabeled
 
 
 def test_official_files_may_lie_in_the_folder_of_their_archive(tmp_path):
     small_data.write_official(tmp_path / "dbpedia_csv", "dbpedia")
-    assert open_part("dbpedia", tmp_path).num_examples("train") == 28
+    assert count_read(open_part("dbpedia", tmp_path), "train") == 28
 
 
 def test_official_files_of_another_size_are_refused(tmp_path):
     small_data.write_official(tmp_path, "yelp-5")
-    for split, official in (("train", 650_000), ("test", 50_000), ("unlabelled", 650_000)):
+    for split, official in (("train", 650_000), ("test", 50_000), ("unlabeled", 650_000)):
         with refuses(f"{split} files of yelp-5 hold", official, "yelp_review_full_csv.tgz", "allow_partial"):
-            open_source("yelp-5", tmp_path).num_examples(split)
+            count_read(open_source("yelp-5", tmp_path), split)
 
 
 def test_official_texts_without_words_stay(tmp_path):
@@ -194,7 +213,7 @@ def test_official_texts_without_words_stay(tmp_path):
     source = open_part("amazon-2", tmp_path)
     assert list(source.read("train"))[0] == Example("train/1", "", "", 0)
     assert texts_of(source, "test") == [""]
-    assert source.num_examples("unlabelled") == 2
+    assert count_read(source, "unlabeled") == 2
 
 
 @pytest.mark.parametrize(
@@ -219,7 +238,7 @@ def test_a_bad_line_of_an_official_file_is_named(tmp_path, line, message):
 
 
 def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr(datasets, "MAX_FIELD_LENGTH", 1000)
+    monkeypatch.setattr(lines, "MAX_FIELD_LENGTH", 1000)
     before = csv.field_size_limit()
     small_data.write_official(tmp_path, "yelp-2", num_train=2)
     with open(tmp_path / "train.csv", "a") as file:
@@ -243,21 +262,21 @@ def test_external_texts_take_the_place_of_the_training_texts(tmp_path, task_name
     small_data.write_official(tmp_path, task_name)
     pairs = small_data.write_external(tmp_path / name, task_name)
     source = open_part(task_name, tmp_path, unlabeled_file=tmp_path / name)
-    examples = list(source.read("unlabelled"))
+    examples = list(source.read("unlabeled"))
     assert [(example.title, example.text) for example in examples] == pairs
-    assert examples[1].key == "unlabelled/2" and examples[1].label == -1
+    assert examples[1].key == "unlabeled/2" and examples[1].label == -1
 
 
 def test_external_texts_may_be_any_number(tmp_path, monkeypatch):
-    facts = dataclasses.replace(datasets.DATASETS["yelp-2"], train_size=28, test_size=14)
-    monkeypatch.setitem(datasets.DATASETS, "yelp-2", facts)
+    facts = dataclasses.replace(tables.OFFICIAL["yelp-2"], train_size=28, test_size=14)
+    monkeypatch.setitem(tables.OFFICIAL, "yelp-2", facts)
     small_data.write_official(tmp_path, "yelp-2")
     small_data.write_external(tmp_path / "reviews.json", "yelp-2", num_texts=9)
     source = open_source("yelp-2", tmp_path, unlabeled_file=tmp_path / "reviews.json")
-    assert [source.num_examples(split) for split in source.splits] == [28, 14, 9]
+    assert [count_read(source, split) for split in source.splits] == [28, 14, 9]
 
 
-def test_external_lines_without_text_are_left_out_and_counted(tmp_path, capsys):
+def test_external_lines_without_text_are_left_out_and_counted(tmp_path):
     small_data.write_official(tmp_path, "amazon-2")
     records = [
         {"reviewText": "one", "summary": "two"},
@@ -267,10 +286,10 @@ def test_external_lines_without_text_are_left_out_and_counted(tmp_path, capsys):
     ]
     small_data.write_records(tmp_path / "reviews.jsonl", records)
     source = open_part("amazon-2", tmp_path, unlabeled_file=tmp_path / "reviews.jsonl")
-    titles_and_texts = [(example.title, example.text) for example in source.read("unlabelled")]
+    titles_and_texts = [(example.title, example.text) for example in source.read("unlabeled")]
     assert titles_and_texts == [("two", "one"), ("only a title", "")]
-    assert source.num_examples("unlabelled") == 2
-    assert "left out 2 of 4 unlabelled texts" in capsys.readouterr().out
+    everything = list(source.read_all("unlabeled"))
+    assert (len(everything), everything.count(None)) == (4, 2)
 
 
 # ---- missing files --------------------------------------------------------------------------------------------------
@@ -278,7 +297,7 @@ def test_external_lines_without_text_are_left_out_and_counted(tmp_path, capsys):
 
 @pytest.mark.parametrize("task_name", ["imdb", *ZHANG])
 def test_missing_files_are_named_with_where_to_get_them(tmp_path, task_name):
-    facts = datasets.DATASETS[task_name]
+    facts = ({"imdb": imdb_files.FACTS} | tables.OFFICIAL)[task_name]
     with refuses(f"No {task_name} in raw_data_dir={str(tmp_path)!r}", tmp_path / facts.folder, facts.how_to_get):
         open_source(task_name, tmp_path)
 
@@ -294,12 +313,12 @@ def test_an_unknown_task_or_split_is_refused(tmp_path):
     with refuses("task_name='agnews' is unknown", "imdb", "csv"):
         open_source("agnews", tmp_path)
     small_data.write_imdb(tmp_path)
-    with refuses("split='dev' does not exist", "train, test, unlabelled"):
+    with refuses("split='dev' does not exist", "train, test, unlabeled"):
         open_part("imdb", tmp_path).read("dev")
 
 
 def test_options_of_other_data_sets_are_refused(tmp_path):
-    with refuses("train_file='my.csv'", "are for task_name='csv'"):
+    with refuses("train_file='my.csv' is not for imdb: it can be used with csv"):
         open_source("imdb", tmp_path, train_file="my.csv")
     with refuses("unlabeled_file='my.csv' is not for dbpedia", "yelp-2", "csv"):
         open_source("dbpedia", tmp_path, unlabeled_file="my.csv")
@@ -317,13 +336,13 @@ def test_users_files_of_all_kinds_are_read(tmp_path, ending, packed, title):
     small_data.write_user_file(test, num_examples=3, title=title, seed=1)
     source = open_source("csv", train_file=train, test_file=test, title_column="title" if title else "")
     assert source.facts.class_names == ("bad", "good") and source.facts.has_title == title
-    assert source.splits == ("train", "test", "unlabelled")
+    assert source.splits == ("train", "test", "unlabeled")
     examples = list(source.read("train"))
     assert [example.text for example in examples] == [record["text"] for record in written]
     assert [example.title for example in examples] == [record.get("title") for record in written]
     assert source.facts.class_names[examples[3].label] == written[3]["label"]
-    assert source.num_examples("test") == 3
-    assert [example._replace(label=-1) for example in examples] == list(source.read("unlabelled"))
+    assert count_read(source, "test") == 3
+    assert [example._replace(label=-1) for example in examples] == list(source.read("unlabeled"))
 
 
 def test_the_key_is_the_line_where_a_record_starts(tmp_path):
@@ -365,14 +384,14 @@ def test_json_values_may_be_numbers(tmp_path):
     assert examples[2].text == "half ?"
 
 
-def test_an_unlabelled_file_of_its_own_needs_no_labels(tmp_path, capsys):
+def test_an_unlabelled_file_of_its_own_needs_no_labels(tmp_path):
     small_data.write_user_file(tmp_path / "train.csv")
     small_data.write_records(tmp_path / "more.jsonl", [{"text": "one"}, {"text": ""}, {"text": "<br />"}])
     source = open_source("csv", train_file=tmp_path / "train.csv", unlabeled_file=tmp_path / "more.jsonl")
-    assert source.splits == ("train", "unlabelled")
-    assert list(source.read("unlabelled")) == [Example("unlabelled/1", "one", None, -1)]
-    assert source.num_examples("unlabelled") == 1
-    assert "csv: left out 2 of 3 unlabelled texts" in capsys.readouterr().out
+    assert source.splits == ("train", "unlabeled")
+    assert list(source.read("unlabeled")) == [Example("unlabeled/1", "one", None, -1)]
+    everything = list(source.read_all("unlabeled"))
+    assert (len(everything), everything.count(None)) == (3, 2)
 
 
 @pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
@@ -432,8 +451,8 @@ def test_a_split_without_a_single_text_is_refused(tmp_path):
     small_data.write_user_file(tmp_path / "train.csv")
     small_data.write_records(tmp_path / "more.csv", [{"text": ""}])
     source = open_source("csv", train_file=tmp_path / "train.csv", unlabeled_file=tmp_path / "more.csv")
-    with refuses("no unlabelled examples"):
-        source.num_examples("unlabelled")
+    with refuses("no unlabeled examples"):
+        count_read(source, "unlabeled")
     with refuses("split='test' does not exist"):
         source.read("test")
 
@@ -488,25 +507,29 @@ def table(tmp_path):
 
 def ids_of(source, indices):
     keys = [example.key for example in source.read("train")]
-    return {datasets.short_id(keys[index]) for index in indices}
+    return {short_id(keys[index]) for index in indices}
 
 
 def counts(source, indices):
     return np.bincount(source.labels("train")[indices], minlength=source.facts.num_classes).tolist()
 
 
+def choose_labelled(source, sup_size, **options):
+    return draw_labelled(source, sup_size, **options)[0]
+
+
 def test_the_published_twenty_are_imdbs_default(imdb):
     chosen = choose_labelled(imdb, 20)
-    assert ids_of(imdb, chosen) == set(datasets.DATASETS["imdb"].labelled_ids)
+    assert ids_of(imdb, chosen) == set(imdb_files.FACTS.labelled_ids)
     assert chosen.dtype == np.int64 and np.all(np.diff(chosen) > 0)
 
 
 def test_other_sizes_of_imdb_hold_or_are_part_of_the_published_twenty(imdb):
     few, many = choose_labelled(imdb, 6), choose_labelled(imdb, 40)
-    published = datasets.DATASETS["imdb"].labelled_ids
+    published = imdb_files.FACTS.labelled_ids
     assert ids_of(imdb, few) == {*published[:3], *published[10:13]}
     assert set(published) < ids_of(imdb, many) and counts(imdb, many) == [20, 20]
-    ids = [datasets.short_id(example.key) for example in imdb.read("train")]
+    ids = [short_id(example.key) for example in imdb.read("train")]
     assert ids_of(imdb, many) != ids_of(imdb, choose_labelled(imdb, 40, ids=[*published, *ids]))  # drawn, not the first
 
 
@@ -559,7 +582,7 @@ def test_ids_can_be_listed_in_a_file(imdb, tmp_path, form):
     names = {"pos": ["10_9", "839_7", "2_9"], "neg": ["3_4", "11575_1", "1_2"]}
     lines = [form.format(part=part, name=name) for part in names for name in names[part]]
     (tmp_path / "ids.txt").write_text("\n".join([*lines, "", "unsup_1_0.txt", lines[0]]) + "\n")
-    ids = datasets.read_ids(tmp_path / "ids.txt")
+    ids = labelled.read_ids(tmp_path / "ids.txt")
     assert ids_of(imdb, choose_labelled(imdb, 6, ids=ids)) == {*names["pos"], *names["neg"]}
     # In the order of the list, and before any seed.
     assert ids_of(imdb, choose_labelled(imdb, 4, label_seed=3, ids=ids)) == {"10_9", "839_7", "3_4", "11575_1"}
@@ -575,31 +598,134 @@ def test_unknown_ids_are_named(imdb, tmp_path):
     with refuses("1 of 2 ids in sup_ids_file are no training examples, such as '99999_1'", "train/pos/", "_"):
         choose_labelled(imdb, 2, ids=["839_7", "99999_1"])
     with refuses("sup_ids_file=", "does not exist"):
-        datasets.read_ids(tmp_path / "no.txt")
+        labelled.read_ids(tmp_path / "no.txt")
 
 
 def test_the_development_set_is_balanced_and_beyond_the_labelled_examples(imdb, table):
     for source, sup_size in ((imdb, 20), (table, 30)):
-        labelled = choose_labelled(source, sup_size, label_seed=1)
-        dev = choose_dev(source, labelled, 6, label_seed=1)
+        labelled, dev = draw_labelled(source, sup_size, 6, label_seed=1)
+        np.testing.assert_array_equal(labelled, choose_labelled(source, sup_size, label_seed=1))
         assert counts(source, dev) == [6 // source.facts.num_classes] * source.facts.num_classes
         assert not set(dev) & set(labelled) and len(set(dev)) == 6
-        np.testing.assert_array_equal(dev, choose_dev(source, labelled, 6, label_seed=1))
+        np.testing.assert_array_equal(dev, draw_labelled(source, sup_size, 6, label_seed=1)[1])
         assert dev.dtype == np.int64 and np.all(np.diff(dev) > 0)
 
 
 def test_the_development_set_hardly_depends_on_sup_size(table):
-    small, large = (set(choose_dev(table, choose_labelled(table, sup_size), 9)) for sup_size in (3, 6))
+    small, large = (set(draw_labelled(table, sup_size, 9)[1]) for sup_size in (3, 6))
     assert len(small & large) >= 6
-    assert small != set(choose_dev(table, choose_labelled(table, 3), 9, label_seed=0))
+    assert small != set(draw_labelled(table, 3, 9, label_seed=0)[1])
 
 
 def test_a_development_set_needs_examples_that_are_left(table):
-    assert choose_dev(table, np.arange(60), 0).shape == (0,)
+    assert draw_labelled(table, 60)[1].shape == (0,)
     with refuses("dev_size=3 is out of range: there are 0 examples"):
-        choose_dev(table, np.arange(60), 3)
+        draw_labelled(table, 60, 3)
     with refuses("dev_size=4 is not divisible by num_classes=3: use 3 or 6"):
-        choose_dev(table, np.arange(6), 4)
+        draw_labelled(table, 6, 4)
+
+
+def test_labelled_and_development_examples_may_together_be_all(table):
+    labelled, dev = draw_labelled(table, 54, 6, label_seed=1)
+    assert counts(table, dev) == [2, 2, 2]
+    assert sorted([*labelled, *dev]) == list(range(60)) and np.all(np.diff(labelled) > 0)
+
+
+# ---- texts in memory ------------------------------------------------------------------------------------------------
+
+
+def test_texts_in_memory_may_have_titles_and_no_test_set():
+    source = lists.create_source("csv", ("no", "yes"), (["a<br />b", "c"], ["t", ""], [0, 1]))
+    assert source.facts.has_title and source.splits == ("train", "unlabeled")
+    assert [example[1:] for example in source.read("train")] == [("a b", "t", 0), ("c", "", 1)]
+    assert [example[1:] for example in source.read("unlabeled")] == [("a b", "t", -1), ("c", "", -1)]
+
+
+# ---- what tells texts from others -----------------------------------------------------------------------------------
+
+
+def test_texts_are_told_apart_without_reading_them(tmp_path, monkeypatch):
+    small_data.write_user_file(tmp_path / "train.csv", title=True)
+    small_data.write_user_file(tmp_path / "more.csv", seed=1, title=True)
+    options = [{}, {"unlabeled_file": tmp_path / "more.csv"}, {"text_column": "title"}, {"title_column": "title"}]
+    sources = [open_source("csv", train_file=tmp_path / "train.csv", **option) for option in options]
+    monkeypatch.setattr(lines, "read_lines", None)
+    before = [source.identify() for source in sources]
+    assert len(set(map(str, before))) == 4
+    assert [source.identify() for source in sources] == before
+    (tmp_path / "train.csv").write_text((tmp_path / "train.csv").read_text() + "more,of,it\n")
+    assert [a == b for a, b in zip(before, (source.identify() for source in sources))] == [False, True, False, False]
+
+
+@pytest.mark.parametrize("archive", [False, True])
+def test_a_changed_review_makes_other_texts(tmp_path, archive):
+    texts = small_data.write_imdb(tmp_path, archive=archive)
+    source = open_part("imdb", tmp_path)
+    before = source.identify()
+    assert open_part("imdb", tmp_path).identify() == before
+    small_data.write_imdb_files(tmp_path, {"train/unsup/9_0.txt": "x"} | texts, archive)
+    assert source.identify() != before
+
+
+def test_lists_are_told_apart_by_their_content():
+    def identify(*unlabeled):
+        return lists.create_source("csv", ("no", "yes"), (["ba", "da"], [0, 1]), list(unlabeled)).identify()
+
+    assert identify("a", "b") == identify("a", "b") != identify("b", "a")
+
+
+# ---- a new data set -------------------------------------------------------------------------------------------------
+
+
+def read_numbers(path, split):
+    for number, line in enumerate(path.read_text().splitlines()):
+        label = -1 if split == "unlabeled" else number % 2
+        yield Example(f"{split}/{number}", clean(line), None, label) if line else None
+
+
+def open_numbers(config):
+    """A data set that is no table, as a file of its own would open it."""
+    facts = Facts("numbers", ("even", "odd"))
+    path = find_raw(config, facts, "numbers.txt")
+    readers = {split: functools.partial(read_numbers, path, split) for split in ("train", "unlabeled")}
+    return Source(facts, readers, functools.partial(describe_files, path))
+
+
+def test_a_data_set_is_added_by_one_entry_in_the_table(tmp_path, monkeypatch):
+    monkeypatch.setitem(datasets.SOURCES, "numbers", datasets.Entry(open_numbers))
+    (tmp_path / "numbers.txt").write_text("zero\none\ntwo\nthree\n")
+    numbers = open_source("numbers", tmp_path)
+    assert texts_of(numbers, "unlabeled") == ["zero", "one", "two", "three"]
+    np.testing.assert_array_equal(draw_labelled(numbers, 2)[0], [0, 1])
+    assert find_texts(numbers, "train").count == 4
+    with refuses("train_file='a.csv' is not for numbers: it can be used with csv"):
+        open_source("numbers", tmp_path, train_file="a.csv")
+
+
+def test_official_files_lie_in_a_folder_of_their_name_unless_told_otherwise(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    small_data.write_imdb(tmp_path / "data/raw/imdb")
+    assert count_read(open_part("imdb", ""), "train") == 24
+
+
+# ---- the texts of a set of records ----------------------------------------------------------------------------------
+
+
+def test_shards_are_read_in_their_order_and_those_between_are_passed_over(table, monkeypatch):
+    monkeypatch.setattr(preprocessing, "SHARD_SIZE", 8)
+    texts = find_texts(table, "train")
+    assert (texts.split, texts.indices, texts.count, len(texts.sha256)) == ("train", None, 60, 64)
+    everything = list(table.read("train"))
+    blocks = list(read_inputs(table, texts, [0, 3, 7]))
+    assert [list(positions) for positions, _ in blocks] == [list(range(8)), list(range(24, 32)), [56, 57, 58, 59]]
+    assert [list(examples) for _, examples in blocks] == [everything[:8], everything[24:32], everything[56:]]
+
+
+def test_chosen_texts_are_read_in_shards(table, monkeypatch):
+    monkeypatch.setattr(preprocessing, "SHARD_SIZE", 2)
+    texts = find_texts(table, "train", np.array([3, 5, 30, 31, 59]))
+    assert texts.count == 5 and texts.sha256 != find_texts(table, "train", np.array([3, 5, 30, 31, 58])).sha256
+    assert [positions for positions, _ in read_inputs(table, texts, [0, 2])] == [(3, 5), (59,)]
 
 
 # ---- fixtures -------------------------------------------------------------------------------------------------------
@@ -612,3 +738,9 @@ def test_the_vocabulary_of_the_fixtures_holds_all_their_words(tmp_path):
     assert {"[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "##a", "."} < set(pieces)
     words = small_data.random_text(np.random.default_rng(0), 3).lower().rstrip(".").split()
     assert set(words) <= set(pieces) and small_data.CLASS_WORDS[3] in words
+
+
+def test_the_examples_at_some_positions_are_taken():
+    letters = "abcdefghij"
+    assert list(take(iter(letters), np.array([0, 1, 4, 9]))) == ["a", "b", "e", "j"]
+    assert list(take(iter(letters), range(8, 10))) == ["i", "j"]

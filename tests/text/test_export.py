@@ -1,7 +1,6 @@
 """text/export.py: the exported model takes raw strings and predicts what the network predicts on their records."""
 
 import collections
-import csv
 import json
 import subprocess
 import sys
@@ -13,7 +12,9 @@ import tensorflow as tf
 from tests.text import small_data
 from tests.text.small_run import MAX_LENGTH, export_random_model, run_preprocess, tiny_config, write_bert
 from text import export, record_format
-from text.datasets import Facts, clean
+from text.datasets.source import Facts, clean
+
+pytestmark = pytest.mark.slow
 
 HARD_TEXTS = [
     "This film was good.",
@@ -209,25 +210,3 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, message):
     (tmp_path / "latin.txt").write_bytes("a\nÜber\n".encode("latin-1"))
     with pytest.raises(ValueError, match=message):
         export.read_texts(str(tmp_path / name) if name else "", "text", "")
-
-
-# ---- predictions ----------------------------------------------------------------------------------------------------
-
-
-def test_predictions_are_a_table_of_texts_classes_and_probabilities(tmp_path):
-    path = tmp_path / "predictions.csv"
-    texts = ['a, "b"\nc', "Über"]
-    export.write_predictions(str(path), texts, np.float32([[0.25, 0.75], [0.9, 0.1]]), ("bad", "good"))
-    with open(path, newline="", encoding="utf-8") as file:
-        rows = list(csv.reader(file))
-    assert rows == [
-        ["text", "label", "bad", "good"],
-        [texts[0], "good", "0.250000", "0.750000"],
-        [texts[1], "bad", "0.900000", "0.100000"],
-    ]
-
-
-def test_predictions_that_cannot_be_written_are_told(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match=r"file cannot be written \(.*predictions\.csv"):
-        export.write_predictions(str(tmp_path / "file/predictions.csv"), ["a"], np.float32([[1.0]]), ("bad",))

@@ -8,9 +8,9 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 from PIL import Image
 
+from tests.programs import run_main
 from tests.text.small_data import (
     random_text,
     write_external,
@@ -20,11 +20,14 @@ from tests.text.small_data import (
     write_vocab,
 )
 from text import datasets, export, filter_domain, preprocess
-from text.config import Config
-from text.datasets import Facts
+from text.config import Config, PreprocessConfig
+from text.datasets import tables
+from text.datasets.source import Facts, clean
 from text.models import BertConfig
 from text.train import train_and_evaluate
 from utils import domain_filter
+
+pytestmark = pytest.mark.slow
 
 CLASS_NAMES = ("bad", "good")
 
@@ -37,10 +40,9 @@ def run(tmp_path_factory):
     num_pieces = len(write_vocab(folder / "vocab.txt"))
     config = BertConfig(num_pieces, 12, 1, 3, 16, max_position_embeddings=32)
     (folder / "bert_config.json").write_text(json.dumps(dataclasses.asdict(config)))
-    source = datasets.open_source("csv", train_file=folder / "train.csv")
-    draw = {"sup_size": 8, "label_seed": -1, "dev_size": 0, "sup_ids_file": ""}
     data_dir, model_dir = str(folder / "data"), str(folder / "model")
-    preprocess.write_records(source, data_dir, str(folder / "vocab.txt"), draw=draw, max_seq_length=24)
+    files = {"train_file": str(folder / "train.csv"), "vocab_file": str(folder / "vocab.txt")}
+    write_csv_records(**files, data_dir=data_dir, data_type="sup", sup_size=8)
     config = Config(
         task_name="csv",
         data_dir=data_dir,
@@ -57,6 +59,14 @@ def run(tmp_path_factory):
     return {"train_file": folder / "train.csv", "vocab": folder / "vocab.txt", "model_dir": model_dir}
 
 
+def write_csv_records(**settings):
+    """Writes records with text.preprocess; returns the source."""
+    config = PreprocessConfig(task_name="csv", max_seq_length=24, workers=1, **settings)
+    source = datasets.open_source(config)
+    preprocess.write_records(config, source)
+    return source
+
+
 def count_good(texts, titles=None, batch_size=32):
     """A stand-in for a model: the probability of the second class grows with the number of the word "good"."""
     counts = [f"{text} {title}".lower().count("good") for text, title in zip(texts, titles or [""] * len(texts))]
@@ -69,10 +79,15 @@ def stand_in(monkeypatch):
     """Puts count_good in the place of the exported model; called with other facts or another fingerprint."""
 
     def use(facts=Facts("csv", CLASS_NAMES), fingerprint="1", predict_proba=count_good):
-        monkeypatch.setattr(filter_domain, "load_model", lambda model_dir: (facts, predict_proba, fingerprint))
+        monkeypatch.setattr(domain_filter, "load_model", lambda *_: (facts, predict_proba, fingerprint))
 
     use()
     return use
+
+
+def filter_pool(pool, output, num_per_class, **options):
+    config = filter_domain.Config("model", str(pool), num_per_class, output=str(output), **options)
+    return filter_domain.filter_pool(config)
 
 
 def good_texts(counts):
@@ -84,18 +99,6 @@ def read_output(path):
     return [json.loads(line) for line in content.decode().splitlines()]
 
 
-def run_main(*arguments):
-    """Does what `python -m text.filter_domain arguments` does, without a new process."""
-    before = set(flags.FLAGS)
-    filter_domain.define_flags()
-    try:
-        flags.FLAGS(["program", *map(str, arguments)])
-        filter_domain.main(["program"])
-    finally:
-        for name in set(flags.FLAGS) - before:
-            delattr(flags.FLAGS, name)
-
-
 # ---- from a trained model to unlabelled data ------------------------------------------------------------------------
 
 
@@ -105,7 +108,9 @@ def test_the_most_confident_texts_of_each_class_become_unlabelled_data(run, tmp_
     write_records(tmp_path / "pool.csv", [{"stars": 5, "text": text} for text in texts])
     output = tmp_path / "new" / "filtered.jsonl.gz"
     arguments = [f"--model_dir={run['model_dir']}", f"--pool={tmp_path / 'pool.csv'}", f"--output={output}"]
-    run_main(*arguments, "--num_per_class=72", "--batch_size=2")  # more than one block of 64, and all usable texts
+    run_main(
+        filter_domain, *arguments, "--num_per_class=72", "--batch_size=2"
+    )  # more than one block of 64, and all usable texts
     probabilities = export.load(f"{run['model_dir']}/export").predict_proba([*texts[:70], texts[71]])
     labels = np.argmax(probabilities, axis=1)
     assert np.bincount(labels).min() > 5
@@ -117,10 +122,10 @@ def test_the_most_confident_texts_of_each_class_become_unlabelled_data(run, tmp_
     assert printed.startswith("kept 71 of 72 examples (98.61%); 1 could not be used\n2 of 2 classes have fewer than")
     assert printed.endswith(f"the kept texts are in {output}\n")
 
-    source = datasets.open_source("csv", train_file=run["train_file"], unlabeled_file=output)
-    assert [example.text for example in source.read("unlabelled")] == [datasets.clean(row["text"]) for row in rows]
-    data_dir = tmp_path / "data"
-    preprocess.write_records(source, str(data_dir), str(run["vocab"]), aug_ops="unif-0.1", max_seq_length=24)
+    data_dir, files = tmp_path / "data", {"train_file": str(run["train_file"]), "vocab_file": str(run["vocab"])}
+    files |= {"unlabeled_file": str(output), "data_dir": str(data_dir)}
+    source = write_csv_records(**files, data_type="unsup", aug_ops="unif-0.1")
+    assert [example.text for example in source.read("unlabeled")] == [clean(row["text"]) for row in rows]
     info = json.loads((data_dir / "unsup" / "unif-0.1" / "copy-000" / "info.json").read_text())
     assert info["complete"] and info["num_examples"] == 71
 
@@ -132,7 +137,7 @@ def test_the_output_is_in_the_order_of_the_pool_with_summary_and_picture(tmp_pat
     texts = good_texts([0, 5, 1, 4, 0, 3, 6])
     (tmp_path / "pool.txt").write_text("\n".join([*texts[:3], "", *texts[3:]]), encoding="utf-8")
     output = tmp_path / "filtered.jsonl"
-    summary = filter_domain.filter_pool("model", str(tmp_path / "pool.txt"), str(output), num_per_class=2)
+    summary = filter_pool(tmp_path / "pool.txt", output, num_per_class=2)
     rows = read_output(output)
     assert [row["text"] for row in rows] == [texts[0], texts[1], texts[4], texts[6]]
     assert [row["label"] for row in rows] == ["bad", "good", "bad", "good"]
@@ -150,14 +155,14 @@ def test_pools_of_every_kind_give_the_same_texts(tmp_path, stand_in, name):
     texts = good_texts([0, 5, 1, 4])
     write_records(tmp_path / name, [{"number": "3", "review": text} for text in texts])
     output = tmp_path / "filtered.jsonl"
-    filter_domain.filter_pool("model", str(tmp_path / name), str(output), 1, text_column="review")
+    filter_pool(tmp_path / name, output, 1, text_column="review")
     assert [row["review"] for row in read_output(output)] == [texts[0], texts[1]]
 
 
 def test_the_same_pool_gives_the_same_bytes(tmp_path, stand_in):
     write_records(tmp_path / "pool.csv", [{"text": text} for text in good_texts(range(9))])
     for name in ("a.jsonl.gz", "b.jsonl.gz"):
-        filter_domain.filter_pool("model", str(tmp_path / "pool.csv"), str(tmp_path / name), 2)
+        filter_pool(tmp_path / "pool.csv", tmp_path / name, 2)
     assert (tmp_path / "a.jsonl.gz").read_bytes() == (tmp_path / "b.jsonl.gz").read_bytes()
 
 
@@ -173,21 +178,21 @@ def test_a_stopped_run_goes_on_and_gives_the_same(tmp_path, stand_in, monkeypatc
             raise KeyboardInterrupt
         return count_good(texts)
 
-    arguments = {"model_dir": "model", "pool": str(tmp_path / "pool.csv"), "num_per_class": 20, "batch_size": 2}
+    arguments = {"pool": tmp_path / "pool.csv", "num_per_class": 20, "batch_size": 2}
     stand_in(predict_proba=predict_proba)
     with pytest.raises(KeyboardInterrupt):
-        filter_domain.filter_pool(output=str(tmp_path / "a.jsonl"), **arguments)
-    filter_domain.filter_pool(output=str(tmp_path / "a.jsonl"), **arguments)
+        filter_pool(output=tmp_path / "a.jsonl", **arguments)
+    filter_pool(output=tmp_path / "a.jsonl", **arguments)
     assert calls == [64, 64, 64, 64, 8]  # the third block is done again, the first two are not
-    filter_domain.filter_pool(output=str(tmp_path / "b.jsonl"), **arguments)
+    filter_pool(output=tmp_path / "b.jsonl", **arguments)
     assert (tmp_path / "a.jsonl").read_bytes() == (tmp_path / "b.jsonl").read_bytes()
     stand_in(fingerprint="2")
     with pytest.raises(ValueError, match="is of another selection .model: was '1', now '2'"):
-        filter_domain.filter_pool(output=str(tmp_path / "a.jsonl"), **arguments)
+        filter_pool(output=tmp_path / "a.jsonl", **arguments)
     stand_in()
     write_records(tmp_path / "pool.csv", [{"text": text} for text in good_texts(np.arange(200) % 6)])
     with pytest.raises(ValueError, match="is of another selection .pool: was "):
-        filter_domain.filter_pool(output=str(tmp_path / "a.jsonl"), **arguments)
+        filter_pool(output=tmp_path / "a.jsonl", **arguments)
 
 
 # ---- columns --------------------------------------------------------------------------------------------------------
@@ -195,14 +200,15 @@ def test_a_stopped_run_goes_on_and_gives_the_same(tmp_path, stand_in, monkeypatc
 
 @pytest.mark.parametrize("task_name", ["yelp-2", "amazon-2"])
 def test_official_tasks_read_the_output_as_unlabelled_file(tmp_path, stand_in, task_name):
-    stand_in(datasets.DATASETS[task_name])
+    stand_in(tables.OFFICIAL[task_name])
     write_official(tmp_path, task_name)
     pairs = write_external(tmp_path / "pool.json", task_name)
-    columns = dict(zip(("text_column", "title_column"), datasets.DATASETS[task_name].unlabelled_columns))
+    columns = dict(zip(("text_column", "title_column"), tables.OFFICIAL[task_name].unlabeled_columns))
     output = tmp_path / "filtered.jsonl"
-    filter_domain.filter_pool("model", str(tmp_path / "pool.json"), str(output), 100, **columns)
-    source = datasets.open_source(task_name, tmp_path, unlabeled_file=output, allow_partial=True)
-    assert [(example.title, example.text) for example in source.read("unlabelled")] == pairs
+    filter_pool(tmp_path / "pool.json", output, 100, **columns)
+    paths = {"raw_data_dir": str(tmp_path), "unlabeled_file": str(output)}
+    source = datasets.open_source(PreprocessConfig(task_name=task_name, **paths, allow_partial=True))
+    assert [(example.title, example.text) for example in source.read("unlabeled")] == pairs
 
 
 def test_titles_are_scored_and_kept(tmp_path, stand_in):
@@ -211,10 +217,10 @@ def test_titles_are_scored_and_kept(tmp_path, stand_in):
     write_records(tmp_path / "pool.csv", [{"0": "a text", "1": title} for title in titles], header=False)
     output = tmp_path / "filtered.jsonl"
     columns = {"text_column": "0", "title_column": "1"}
-    filter_domain.filter_pool("model", str(tmp_path / "pool.csv"), str(output), 1, **columns)
+    filter_pool(tmp_path / "pool.csv", output, 1, **columns)
     assert [(row["0"], row["1"]) for row in read_output(output)] == [("a text", titles[0]), ("a text", "bad")]
     other = tmp_path / "other.jsonl"
-    filter_domain.filter_pool("model", str(tmp_path / "pool.csv"), str(other), 1, output_columns=["b", "a"], **columns)
+    filter_pool(tmp_path / "pool.csv", other, 1, output_columns="b,a", **columns)
     assert list(read_output(other)[0]) == ["b", "a", "label", "probability"]
 
 
@@ -227,8 +233,11 @@ def test_titles_are_scored_and_kept(tmp_path, stand_in):
         (True, {}, "title_column='': the model was trained with titles, so give the --title_column of the pool"),
         (True, {"title_column": "title"}, r"pool\.txt' has one text a line and no titles"),
         (False, {"text_column": ""}, "text_column='': expected the name of a column"),
-        (False, {"output_columns": ["a", "b"]}, "output_columns=a,b: expected one, as in text"),
+        (False, {"output_columns": "a,b"}, "output_columns=a,b: expected one, as in text"),
         (False, {"min_probability": 0.99}, "None of the 2 examples of the pool reaches min_probability=0.99: the high"),
+        (False, {"pool": ""}, "pool='' is missing: give --pool"),
+        (False, {"output": ""}, "output='' is missing: give --output"),
+        (False, {"num_per_class": 0}, "num_per_class=0: expected at least 1"),
         (False, {"pool": "empty.txt"}, "The pool is empty: expected at least one text"),
     ],
 )
@@ -237,12 +246,12 @@ def test_what_does_not_fit_is_told(tmp_path, stand_in, monkeypatch, has_title, o
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pool.txt").write_text("\n".join(good_texts([0, 3])))
     (tmp_path / "empty.txt").touch()
-    arguments = {"model_dir": "model", "pool": str(tmp_path / "pool.txt"), "output": "a.jsonl", "num_per_class": 1}
+    arguments = {"pool": tmp_path / "pool.txt", "output": "a.jsonl", "num_per_class": 1}
     with pytest.raises(ValueError, match=message):
-        filter_domain.filter_pool(**arguments | options)
+        filter_pool(**arguments | options)
 
 
 def test_an_error_ends_with_a_line(tmp_path):
     arguments = [f"--model_dir={tmp_path}", "--pool=a.txt", "--output=b.jsonl", "--num_per_class=1"]
     with pytest.raises(SystemExit, match="^error: .*export holds no exported model: train first, with --do_train"):
-        run_main(*arguments)
+        run_main(filter_domain, *arguments)

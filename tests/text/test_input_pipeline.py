@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from text import input_pipeline, record_format
-from text.datasets import Facts
+from text.datasets.source import Facts
 from utils import distribution, records
 
 NUM_LABELLED, NUM_UNLABELLED, NUM_TEST, MAX_LENGTH = 10, 150, 23, 64
@@ -311,7 +311,8 @@ def test_the_development_split_is_separate(data_dir):
         (
             {"aug_copy": 3},
             r"aug_copy=3, but .*unsup/tf_idf-0\.7 has 2 copies\. Write more with `python -m text\.preprocess "
-            r"--data_type=unsup --aug_ops=tf_idf-0\.7 --aug_copy=3`, or train with a smaller --aug_copy\.",
+            r"--data_type=unsup --aug_ops=tf_idf-0\.7 --aug_copy=3` and the same data flags, or train with a smaller "
+            r"--aug_copy\.",
         ),
         ({"aug_ops": "tf_idf-0.7+unif-0.1"}, r"aug_copy=1, but .*unsup/unif-0\.1 has 0 copies"),
         ({"aug_ops": "tf_idf"}, "augmentation 'tf_idf'"),

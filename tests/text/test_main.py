@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from absl import app, flags
 
-from tests.image.small_data import parsed_flags, run_main
+from tests.programs import parsed_flags, run_main
 from tests.text import small_data
 from tests.text.small_run import export_random_model, tiny_config, write_bert, write_user_records
 from text import export, main
@@ -48,6 +48,7 @@ def assert_ends_with_error(message, *arguments):
 # ---- flags ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_help_tells_every_flag_with_its_meaning():
     command = [sys.executable, "-m", "text.main", "--help"]
     process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -114,11 +115,12 @@ def assert_rows_agree(path, texts, exported):
     with open(path, newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     probabilities = exported.predict_proba(texts)
-    assert [row["text"] for row in rows] == texts
+    assert [row["input"] for row in rows] == texts
     for row, expected in zip(rows, probabilities, strict=True):
         found = [float(row[name]) for name in exported.facts.class_names]
         np.testing.assert_allclose(found, expected, atol=1e-5)
         assert row["label"] == exported.facts.class_names[np.argmax(expected)]
+        assert float(row["probability"]) == max(found)
 
 
 def test_the_lines_of_a_text_file_are_classified(model_dir, exported, tmp_path, capsys):

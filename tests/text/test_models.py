@@ -8,12 +8,18 @@ import pytest
 import tensorflow as tf
 
 from tests.text.small_bert import CONFIG, create_features
-from text.models import MODELS, BertConfig, Encoder, create_encoder_config, create_network
+from text import models
+from text.config import Config
+from text.datasets.source import Facts
+from text.models.bag_of_words import WIDTH, create_bag_of_words
+from text.models.bert import BertConfig, Encoder, create_bert
 from text.models.dropout import Dropout
+from utils.settings import ObjectiveConfig
 from utils.uda_model import UDAModel
 
 FEATURES = create_features()
 LABELS = np.array([0, 1, 2, 0])
+FACTS = Facts("csv", ("a", "b", "c"))
 # Rates that differ, and weights large enough for any mask to show.
 DROPOUT_CONFIG = dataclasses.replace(
     CONFIG, hidden_dropout_prob=0.3, attention_probs_dropout_prob=0.4, initializer_range=0.2
@@ -22,7 +28,17 @@ DROPOUT_CONFIG = dataclasses.replace(
 
 def create_small_network(config=DROPOUT_CONFIG, **options):
     tf.keras.utils.set_random_seed(0)
-    return create_network(config, num_classes=3, max_seq_length=16, **options)
+    return create_bert(config, num_classes=3, max_seq_length=16, **options)
+
+
+def create_small_bag(**options):
+    tf.keras.utils.set_random_seed(0)
+    return create_bag_of_words(CONFIG.vocab_size, num_classes=3, **options)
+
+
+every_network = pytest.mark.parametrize(
+    "create", [create_small_network, create_small_bag], ids=["bert", "bag_of_words"]
+)
 
 
 def create_step(network, jit_compile=False):
@@ -61,8 +77,9 @@ def test_small_berts_have_the_published_number_of_parameters(width, layers, tota
     assert sum(int(np.prod(weight.shape)) for weight in encoder.trainable_weights) == total
 
 
-def test_the_random_transformer_is_bert_base_with_6_layers_8_heads_and_dropout_of_a_fifth():
-    assert create_encoder_config("transformer", 30522) == BertConfig(
+def test_the_random_transformer_is_bert_base_with_6_layers_8_heads_and_dropout_of_a_fifth(monkeypatch):
+    monkeypatch.setattr(models, "create_bert", lambda encoder_config, *arguments, **options: encoder_config)
+    assert models.create_network(Config(model_name="transformer"), FACTS, 30522) == BertConfig(
         vocab_size=30522,
         hidden_size=768,
         num_hidden_layers=6,
@@ -75,18 +92,48 @@ def test_the_random_transformer_is_bert_base_with_6_layers_8_heads_and_dropout_o
         type_vocab_size=2,
         initializer_range=0.02,
     )
-    assert list(MODELS) == ["bert", "transformer"]
+
+
+SETTINGS = {"max_seq_length": 16, "pooling": "mean", "model_dropout": 0.25, "trainable_layers": 1, "seed": 5}
+
+
+def test_the_settings_of_a_run_reach_its_bert(tmp_path):
+    CONFIG.write(tmp_path / "bert_config.json")
+    by_file = Config(bert_config_file=str(tmp_path / "bert_config.json"), **SETTINGS)
+    for config in (by_file, Config(init_checkpoint=str(tmp_path / "bert_model.ckpt"), **SETTINGS)):
+        network = models.create_network(config, FACTS, CONFIG.vocab_size)
+        assert network(FEATURES).shape == (4, 3) and network.get_layer("encoder").seed == 5
+        assert {layer.rate for layer in dropout_layers(network)} == {0.1, 0.25}
+        assert not [weight.name for weight in network.weights if "pooler" in weight.name]
+        assert len(network.trainable_weights) == 16 + 2
+
+
+def test_the_settings_of_a_run_reach_its_bag_of_words():
+    config = Config(model_name="bag_of_words", model_dropout=0.25, seed=5)
+    network = models.create_network(config, FACTS, 30)
+    assert network(FEATURES).shape == (4, 3) and network.get_layer("mean_embedding").seed == 5
+    assert [layer.rate for layer in dropout_layers(network)] == [0.25]
+
+
+def test_which_networks_take_pre_trained_weights():
+    assert {name: entry.load_weights is not None for name, entry in models.MODELS.items()} == {
+        "bert": True,
+        "transformer": False,
+        "bag_of_words": False,
+    }
+    with pytest.raises(ValueError, match="model_name=bag_of_words has its own size and no pre-trained weights: use"):
+        Config(model_name="bag_of_words", init_checkpoint="data/bert")
 
 
 def test_a_configuration_is_read_as_it_was_written(tmp_path):
     DROPOUT_CONFIG.write(tmp_path / "bert_config.json")
-    assert create_encoder_config("bert", 30, tmp_path / "bert_config.json") == DROPOUT_CONFIG
+    assert BertConfig.read(tmp_path / "bert_config.json", 30) == DROPOUT_CONFIG
 
 
 def test_a_vocabulary_larger_than_the_embedding_table_is_refused(tmp_path):
     CONFIG.write(tmp_path / "bert_config.json")
     with pytest.raises(ValueError, match="The vocabulary has 31 word pieces, but .*config.json says vocab_size=30"):
-        create_encoder_config("bert", 31, tmp_path / "bert_config.json")
+        BertConfig.read(tmp_path / "bert_config.json", 31)
 
 
 @pytest.mark.parametrize(
@@ -117,7 +164,7 @@ def test_a_configuration_of_another_kind_is_refused(changes, message, tmp_path):
 )
 def test_impossible_options_are_refused(options, message):
     with pytest.raises(ValueError, match=message):
-        create_network(CONFIG, **({"num_classes": 3, "max_seq_length": 16} | options))
+        create_bert(CONFIG, **({"num_classes": 3, "max_seq_length": 16} | options))
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
@@ -205,13 +252,15 @@ def test_dropout_keeps_the_mean_and_drops_at_its_rate():
     np.testing.assert_allclose(values[values != 0], 1 / 0.7, rtol=1e-6)
 
 
-def test_resumed_training_equals_uninterrupted_training(tmp_path):
-    network = create_small_network()
+@pytest.mark.slow
+@every_network
+def test_resumed_training_equals_uninterrupted_training(create, tmp_path):
+    network = create()
     step = create_step(network)
     step(), step()
     path = tf.train.Checkpoint(network=network).write(str(tmp_path / "checkpoint"))
     expected = [step().numpy(), step().numpy()]
-    restored = create_small_network()
+    restored = create()
     tf.train.Checkpoint(network=restored).read(path).assert_consumed()
     step = create_step(restored)
     assert [step().numpy(), step().numpy()] == expected
@@ -219,8 +268,14 @@ def test_resumed_training_equals_uninterrupted_training(tmp_path):
         np.testing.assert_array_equal(weight, value)
 
 
-def test_training_compiled_with_xla_moves_every_weight_and_resumes(tmp_path):
-    network = create_small_network(dataclasses.replace(DROPOUT_CONFIG, num_hidden_layers=1))
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "create",
+    [lambda: create_small_network(dataclasses.replace(DROPOUT_CONFIG, num_hidden_layers=1)), create_small_bag],
+    ids=["bert", "bag_of_words"],
+)
+def test_training_compiled_with_xla_moves_every_weight_and_resumes(create, tmp_path):
+    network = create()
     before, step = network.get_weights(), create_step(network, jit_compile=True)
     step()
     for old, weight in zip(before, network.weights):
@@ -232,10 +287,11 @@ def test_training_compiled_with_xla_moves_every_weight_and_resumes(tmp_path):
     assert step().numpy() == expected
 
 
-def test_replicas_draw_different_masks_and_resume_them(tmp_path):
+@every_network
+def test_replicas_draw_different_masks_and_resume_them(create, tmp_path):
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     with strategy.scope():
-        network, restored = create_small_network(), create_small_network()
+        network, restored = create(), create()
 
     @tf.function
     def run(network):
@@ -251,13 +307,20 @@ def test_replicas_draw_different_masks_and_resume_them(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "policy, pooling", [("mixed_float16", "cls"), ("mixed_float16", "mean"), ("mixed_bfloat16", "cls")]
+    "policy, create, options",
+    [
+        ("mixed_float16", create_small_network, {"pooling": "cls"}),
+        ("mixed_float16", create_small_network, {"pooling": "mean"}),
+        ("mixed_bfloat16", create_small_network, {"pooling": "cls"}),
+        ("mixed_float16", create_small_bag, {}),
+        ("mixed_bfloat16", create_small_bag, {}),
+    ],
 )
-def test_logits_are_float32_and_close_under_mixed_precision(policy, pooling):
-    expected = create_small_network(pooling=pooling)(FEATURES)
+def test_logits_are_float32_and_close_under_mixed_precision(policy, create, options):
+    expected = create(**options)(FEATURES)
     tf.keras.mixed_precision.set_global_policy(policy)
     try:
-        network = create_small_network(pooling=pooling)
+        network = create(**options)
     finally:
         tf.keras.mixed_precision.set_global_policy("float32")
     logits = network(FEATURES)
@@ -305,8 +368,12 @@ def test_every_trained_weight_gets_a_gradient_and_frozen_layers_cost_no_backprop
     assert num_products(network) > 2 * forward
 
 
-def test_the_moving_average_follows_each_weight_though_some_are_frozen():
-    model = UDAModel(lambda: create_small_network(trainable_layers=1), num_classes=3, train_steps=10, ema_decay=0.5)
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "create", [lambda: create_small_network(trainable_layers=1), create_small_bag], ids=["bert", "bag_of_words"]
+)
+def test_the_moving_average_follows_each_weight_though_some_are_frozen(create):
+    model = UDAModel(create, num_classes=3, objective=ObjectiveConfig(train_steps=10, ema_decay=0.5))
     model.compile(tf.keras.optimizers.SGD(0.1, jit_compile=False))
     before = [weight.numpy() for weight in model.network.weights]
     views = {"original": create_features(seed=1), "augmented": create_features(seed=2)}
@@ -317,3 +384,43 @@ def test_the_moving_average_follows_each_weight_though_some_are_frozen():
             np.testing.assert_allclose(average, 0.5 * old + 0.5 * weight.numpy(), atol=1e-6, err_msg=weight.name)
             num_changed += (old != weight.numpy()).any()
     assert num_changed == len(model.network.trainable_weights)
+
+
+# ---- bag of words ---------------------------------------------------------------------------------------------------
+
+
+def test_a_bag_of_words_is_the_mean_of_the_real_pieces_and_two_layers():
+    network = create_small_bag()
+    table, _, *dense = network.get_weights()
+    table, dense = table.astype(np.float64), [array.astype(np.float64) for array in dense]
+    means = np.stack([table[row[row != 0]].mean(axis=0) for row in FEATURES["ids"]])
+    assert table.shape == (CONFIG.vocab_size, WIDTH) and means.shape == (4, WIDTH)
+    logits = network(FEATURES)
+    np.testing.assert_allclose(logits, np.maximum(means @ dense[0] + dense[1], 0) @ dense[2] + dense[3], atol=1e-6)
+    assert logits.dtype == tf.float32 and np.ptp(logits, axis=0).min() > 1e-3
+
+
+def test_a_bag_of_words_takes_any_length_and_minds_neither_padding_nor_order():
+    network = create_small_bag()
+    logits = network(FEATURES)
+    np.testing.assert_allclose(network(padded(FEATURES, 600)), logits, atol=1e-6)
+    flipped = FEATURES | {"ids": FEATURES["ids"][:, ::-1]}
+    np.testing.assert_allclose(network(flipped), logits, atol=1e-6)
+    empty = {name: np.zeros([1, 5], np.int32) for name in FEATURES}
+    assert np.isfinite(network(empty)).all()
+
+
+def test_the_dropout_of_a_bag_of_words_works_in_training_only():
+    network = create_small_bag()
+    counter = network.get_layer("mean_embedding").mask_counter
+    first, second = network(FEATURES, training=True), network(FEATURES, training=True)
+    assert (first != second).numpy().all() and counter.numpy() == 2
+    np.testing.assert_array_equal(network(FEATURES), network(FEATURES))
+    assert counter.numpy() == 2
+    assert [layer.rate for layer in dropout_layers(network)] == [0.1]
+    assert [layer.rate for layer in dropout_layers(create_small_bag(dropout=0.0))] == [0.0]
+
+
+def test_a_bag_of_words_has_no_layers_to_freeze():
+    with pytest.raises(ValueError, match="trainable_layers=2: expected -1, since bag_of_words has no such layers"):
+        create_small_bag(trainable_layers=2)

@@ -1,10 +1,8 @@
 """text/preprocess.py from raw files to records: the flags alone determine them, whatever the workers and kills."""
 
-import contextlib
 import json
 import operator
 import os
-import random
 import signal
 import string
 import subprocess
@@ -14,12 +12,16 @@ import time
 import numpy as np
 import pytest
 import tensorflow as tf
-from absl import flags
 
 from augmentation import word_level
-from text import datasets, preprocess, record_format
+from tests.programs import run_main
+from text import datasets, encoding, preprocess, record_format, survey
+from text.config import PreprocessConfig
+from text.datasets import lists
+from text.datasets.labelled import draw_labelled
+from text.datasets.source import Texts
 from text.tokenization import Tokenizer, assemble
-from utils import records, work
+from utils import preprocessing, work
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 WORDS = [f"{first}{second}a" for first in "bdfgklmnprst" for second in "aeiou"]
@@ -72,32 +74,28 @@ def raw_pairs(tmp_path_factory):
 @pytest.fixture
 def small_shards(monkeypatch):
     """Shards of 16 records, so that 40 texts need three of them."""
-    monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
+    monkeypatch.setattr(preprocessing, "SHARD_SIZE", 16)
 
 
 def create_arguments(raw_dir, output_dir, **settings):
     files = {f"{name}_file": f"{raw_dir}/{name}.jsonl" for name in ("train", "test", "unlabeled")}
     defaults = {"task_name": "csv", "output_dir": output_dir, "vocab_file": f"{raw_dir}/vocab.txt", **files}
-    defaults |= {"sup_size": 10, "max_seq_length": 32, "workers": 1}
+    defaults |= {"sup_size": 10, "aug_ops": "tf_idf-0.7", "max_seq_length": 32, "workers": 1}
     return [f"--{name}={value}" for name, value in (defaults | settings).items()]
-
-
-@contextlib.contextmanager
-def parsed_flags(*arguments):
-    before = set(flags.FLAGS)
-    preprocess.define_flags()
-    try:
-        flags.FLAGS(["program", *arguments])
-        yield
-    finally:
-        for name in set(flags.FLAGS) - before:
-            delattr(flags.FLAGS, name)
 
 
 def run(raw_dir, output_dir, **settings):
     """Does what `python -m text.preprocess` does, without a new process."""
-    with parsed_flags(*create_arguments(raw_dir, output_dir, **settings)):
-        preprocess.main(["program"])
+    run_main(preprocess, *create_arguments(raw_dir, output_dir, **settings))
+
+
+def create_config(raw_dir, data_dir, **settings):
+    """The configuration of `run`, of which the paths are strings."""
+    files = {f"{name}_file": f"{raw_dir}/{name}.jsonl" for name in ("train", "test", "unlabeled")}
+    defaults = {"task_name": "csv", "data_dir": str(data_dir), "vocab_file": f"{raw_dir}/vocab.txt", **files}
+    return PreprocessConfig(
+        **defaults | {"sup_size": 10, "aug_ops": "tf_idf-0.7", "max_seq_length": 32, "workers": 1} | settings
+    )
 
 
 def read_info(set_dir):
@@ -160,7 +158,7 @@ def test_the_folders_of_a_run(raw, tmp_path, capsys):
     }
     assert (tmp_path / "vocab.txt").read_bytes() == (raw[0] / "vocab.txt").read_bytes()
     output = capsys.readouterr().out
-    assert f"records of csv are in {tmp_path}: 14 train, 12 test, 160 unlabelled" in output
+    assert f"records of csv are in {tmp_path}: 14 train, 12 test, 160 unlabeled" in output
     assert "tf_idf-0.7: " in output and "% of the words were changed" in output
 
 
@@ -237,16 +235,10 @@ def test_augmented_texts_are_those_of_the_word_level_functions(tmp_path, small_s
 
 
 def preprocess_key(aug_op, seed, copy):
-    (plan,) = [
-        plan
-        for plan in preprocess.plan_unlabelled("out", list_source(), aug_op, copy + 1, "", seed)
-        if plan.settings["copy"] == copy
-    ]
-    return plan.random_key
-
-
-def list_source():
-    return preprocess.create_list_source("csv", ("no", "yes"), (["ba da", "fa"], [0, 1]))
+    config = PreprocessConfig(aug_ops=aug_op, aug_copy=copy + 1, seed=seed)
+    plans = preprocess.plan_unlabeled(config, Texts("unlabeled", None, 2, ""), has_title=False)
+    (plan,) = [plan for plan in plans if plan.settings["copy"] == copy]
+    return plan.content.random_key
 
 
 def test_no_two_draws_share_a_stream_of_random_numbers():
@@ -278,17 +270,16 @@ def test_the_settings_in_info(raw, tmp_path):
     train = read_info(tmp_path / "sup-size_10-dev_2/train")["settings"]
     assert len(train.pop("texts_sha256")) == 64
     draw = {"sup_size": 10, "label_seed": -1, "dev_size": 2, "indices": list(range(10))}
-    assert train == common | {"split": "train", "num_planned": 10} | draw
+    assert train == common | {"num_planned": 10} | draw
     copy = read_info(tmp_path / "unsup/tf_idf-0.7/copy-000")["settings"]
     assert len(copy.pop("texts_sha256")) == 64
-    assert copy == common | {"split": "unlabelled", "num_planned": 40, "aug_op": "tf_idf-0.7", "copy": 0, "seed": 4}
+    assert copy == common | {"num_planned": 40, "aug_op": "tf_idf-0.7", "copy": 0, "seed": 4}
 
 
 def test_the_draw_is_as_asked(raw, tmp_path):
     run(raw[0], tmp_path, data_type="sup", label_seed=3, dev_size=6)
-    source = datasets.open_source("csv", train_file=str(raw[0] / "train.jsonl"))
-    chosen = datasets.choose_labelled(source, 10, 3)
-    dev = datasets.choose_dev(source, chosen, 6, 3)
+    source = datasets.open_source(create_config(raw[0], tmp_path))
+    chosen, dev = draw_labelled(source, 10, 6, label_seed=3)
     for part, indices in (("train", chosen), ("dev", dev)):
         parsed = read_records(tmp_path / "sup-size_10-seed_3-dev_6" / part, ["original", "label", "index"])
         assert parsed["index"] == indices.tolist()
@@ -297,11 +288,12 @@ def test_the_draw_is_as_asked(raw, tmp_path):
 
 
 def test_ids_from_a_file_choose_the_labelled_examples(raw, tmp_path):
-    source = datasets.open_source("csv", train_file=str(raw[0] / "train.jsonl"))
+    source = datasets.open_source(create_config(raw[0], tmp_path))
     keys = [example.key for example in source.read("train")]
     (tmp_path / "ids.txt").write_text("\n".join(keys[index] for index in (21, 4, 8, 5)))
     run(raw[0], tmp_path / "out", data_type="sup", sup_size=4, sup_ids_file=tmp_path / "ids.txt")
-    sup_dir = record_format.sup_dir(str(tmp_path / "out"), 4, -1, 0, str(tmp_path / "ids.txt"))
+    draw = {"sup_size": 4, "sup_ids_file": str(tmp_path / "ids.txt")}
+    sup_dir = record_format.sup_dir(create_config(raw[0], tmp_path / "out", **draw))
     parsed = read_records(tmp_path / "out" / os.path.basename(sup_dir) / "train")
     assert parsed["index"] == [4, 5, 8, 21]
 
@@ -311,28 +303,21 @@ def test_texts_may_come_from_memory(raw, tmp_path):
     lines = raw[1]
     columns = {name: [line["text"] for line in lines[name]] for name in lines}
     labels = {name: [["no", "yes"].index(line["label"]) for line in lines[name]] for name in lines}
-    source = preprocess.create_list_source(
+    source = lists.create_source(
         "csv",
         ("no", "yes"),
         (columns["train"], labels["train"]),
         columns["unlabeled"],
         (columns["test"], labels["test"]),
     )
-    draw = {"sup_size": 10, "label_seed": -1, "dev_size": 0, "sup_ids_file": ""}
-    vocab_path = str(raw[0] / "vocab.txt")
-    preprocess.write_records(
-        source, str(tmp_path / "lists"), vocab_path, draw=draw, aug_ops="tf_idf-0.7", max_seq_length=32
-    )
+    preprocess.write_records(create_config(raw[0], tmp_path / "lists"), source)
     run(raw[0], tmp_path / "files")
     assert files_below(tmp_path / "lists", ".tfrecord") == files_below(tmp_path / "files", ".tfrecord")
 
 
-def test_texts_in_memory_may_have_titles_and_no_test_set():
-    source = preprocess.create_list_source("csv", ("no", "yes"), (["a<br />b", "c"], ["t", ""], [0, 1]))
-    assert source.facts.has_title and source.splits == ("train", "unlabelled")
-    assert [example[1:] for example in source.read("train")] == [("a b", "t", 0), ("c", "", 1)]
-    assert [example[1:] for example in source.read("unlabelled")] == [("a b", "t", -1), ("c", "", -1)]
-    assert list(preprocess.plan_test("out", source)) == []
+def test_without_test_texts_there_is_no_test_set(raw, tmp_path):
+    run(raw[0], tmp_path, data_type="sup", test_file="")
+    assert not (tmp_path / "test").exists() and (tmp_path / "sup-size_10/train").exists()
 
 
 # ---- back-translation -----------------------------------------------------------------------------------------------
@@ -357,11 +342,10 @@ def test_paraphrases_of_fitting_length_are_taken_text_by_text(tmp_path, small_sh
     assert parsed["original"] == encode_plainly(tmp_path / "raw", lines)
     assert parsed["augmented"] == encode_plainly(tmp_path / "raw", expected)
     assert f"bt-0.9: {np.mean(taken):.1%} of the texts got a paraphrase" in capsys.readouterr().out
-    assert not (tmp_path / "out/data_stats").exists()
 
 
 @pytest.mark.parametrize("has_title", [False, True])
-def test_texts_are_exported_in_the_order_in_which_their_paraphrases_are_read(tmp_path, has_title):
+def test_texts_are_exported_in_the_order_in_which_their_paraphrases_are_read(tmp_path, capsys, has_title):
     lines = write_raw(tmp_path / "raw", has_title)["unlabeled"]
     lines[1]["text"] = "Line breaks\r\nand\x85other\u2028ends\n\nof lines"
     (tmp_path / "raw/unlabeled.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -370,6 +354,7 @@ def test_texts_are_exported_in_the_order_in_which_their_paraphrases_are_read(tmp
     texts.parent.mkdir(parents=True)
     run(tmp_path / "raw", tmp_path / "out", export_texts=texts, vocab_file="", **titles)
     assert not (tmp_path / "out").exists()
+    assert capsys.readouterr().out == f"40 texts of csv are in {texts}, {1 + has_title} lines each\n"
     exported = texts.read_text(encoding="utf-8").split("\n")
     names = ("text", "title")[: 1 + has_title]
     expected = [line[name].strip() for line in lines for name in names]
@@ -392,7 +377,7 @@ def test_other_paraphrases_are_not_mixed_with_those_written(raw, tmp_path):
     assert_ends_with_error(r"other settings \(paraphrases_sha256: found", raw[0], tmp_path / "out", **settings)
     (folder / "para_0.txt").write_text("da\n" * 7)
     assert_ends_with_error("it has 7 lines, expected 40", raw[0], tmp_path / "new", **settings)
-    assert not (tmp_path / "new").exists()
+    assert not (tmp_path / "new/unsup").exists()
 
 
 # ---- determinism ----------------------------------------------------------------------------------------------------
@@ -405,13 +390,14 @@ def undisturbed(raw, tmp_path_factory):
     """Files of a run by one worker with shards of 16 records."""
     data_dir = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(preprocess, "SHARD_SIZE", 16)
+        monkeypatch.setattr(preprocessing, "SHARD_SIZE", 16)
         run(raw[0], data_dir, **SETTINGS)
     files = record_files(data_dir)
     assert sum(name.endswith("-of-00003.tfrecord") for name in files) == 30
     return files
 
 
+@pytest.mark.slow
 def test_two_processes_write_the_same_files(raw, tmp_path, small_shards, undisturbed):
     run(raw[0], tmp_path, **SETTINGS, workers=2)
     assert record_files(tmp_path) == undisturbed
@@ -440,7 +426,7 @@ def test_copies_added_later_leave_the_old_ones_alone_and_count_no_words_again(
 ):
     run(raw[0], tmp_path, **SETTINGS | {"aug_copy": 1})
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*") if path.is_file()}
-    monkeypatch.setattr(preprocess, "count_words", None)
+    monkeypatch.setattr(survey, "count_words", None)
     monkeypatch.setattr(Tokenizer, "split", None)
     run(raw[0], tmp_path, **SETTINGS)
     assert {path: path.stat().st_mtime_ns for path in written} == written
@@ -460,18 +446,18 @@ def test_kept_words_may_be_deleted(raw, tmp_path, small_shards, undisturbed):
 def test_a_finished_run_is_not_written_again(raw, tmp_path, monkeypatch):
     run(raw[0], tmp_path)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
-    monkeypatch.setattr(preprocess, "Block", None)
+    monkeypatch.setattr(encoding, "Block", None)
     monkeypatch.setattr(Tokenizer, "split", None)
     run(raw[0], tmp_path)
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
 def test_a_killed_run_is_completed_to_the_same_files(tmp_path):
-    """A real process, killed by SIGKILL when a random number of its copies is written; then the same command again."""
+    """A real process, killed by SIGKILL when some of its copies are written; then the same command again."""
     num_copies, raw_dir = 60, tmp_path / "raw"
     write_raw(raw_dir, num_unlabelled=400)
     run(raw_dir, tmp_path / "undisturbed", aug_copy=num_copies)
-    kill_after = random.randint(1, num_copies // 2)
+    kill_after = int(np.random.default_rng(0).integers(1, num_copies // 2))
     killed_dir = tmp_path / "killed"
     arguments = create_arguments(raw_dir, killed_dir, aug_copy=num_copies)
     command = [sys.executable, "-m", "text.preprocess", *arguments]
@@ -493,14 +479,15 @@ def test_a_killed_run_is_completed_to_the_same_files(tmp_path):
 
 
 def test_no_more_than_a_few_shards_are_in_memory(raw, tmp_path, small_shards, monkeypatch):
-    """Texts are read when their shard is written, not before."""
+    """Texts are read when the words of their shard are written, not before."""
     events = []
-    source = datasets.open_source("csv", train_file=str(raw[0] / "train.jsonl"))
-    reader, write_shard = source.readers["unlabelled"], records.write_shard
-    monkeypatch.setitem(source.readers, "unlabelled", lambda: (events.append("read") or line for line in reader()))
-    monkeypatch.setattr(records, "write_shard", lambda *arguments: events.append("written") or write_shard(*arguments))
-    preprocess.write_records(source, str(tmp_path), str(raw[0] / "vocab.txt"), aug_ops="unif-0.1", max_seq_length=32)
-    assert events[-16:] == ["written"] + 14 * ["read"] + ["written"]
+    config = create_config(raw[0], tmp_path, data_type="unsup", unlabeled_file="", aug_ops="unif-0.1")
+    source = datasets.open_source(config)
+    reader, save_words = source.readers["unlabeled"], encoding.save_words
+    monkeypatch.setitem(source.readers, "unlabeled", lambda: (events.append("read") or line for line in reader()))
+    monkeypatch.setattr(encoding, "save_words", lambda *arguments: events.append("written") or save_words(*arguments))
+    preprocess.write_records(config, source)
+    assert events == 16 * ["read"] + ["written"] + 14 * ["read"] + ["written"]
 
 
 def read_numbers(limit, seen):
@@ -517,6 +504,17 @@ def test_work_is_done_in_order_and_little_is_read_ahead(workers):
             assert result == -done
             assert len(seen) <= done + 1 + 2 * workers
     assert done == 11
+
+
+def process_number(_):
+    return os.getpid()
+
+
+@pytest.mark.slow
+def test_one_job_alone_is_not_worth_a_process():
+    with work.start_processes(2) as ordered_map:
+        assert list(ordered_map(process_number, [1])) == [os.getpid()] and list(ordered_map(process_number, [])) == []
+        assert os.getpid() not in ordered_map(process_number, [1, 2, 3])
 
 
 def test_a_process_that_is_ended_from_outside_is_reported():
@@ -555,10 +553,10 @@ def test_what_cannot_be_made_is_refused_before_anything_is_written(raw, tmp_path
     assert not (tmp_path / "new").exists()
 
 
-@pytest.mark.parametrize("max_seq_length", [3, 513])
-def test_a_length_that_bert_does_not_have_is_refused(tmp_path, max_seq_length):
-    with pytest.raises(ValueError, match=f"max_seq_length={max_seq_length}: expected 4 to 512"):
-        preprocess.write_records(list_source(), str(tmp_path), "vocab.txt", max_seq_length=max_seq_length)
+@pytest.mark.parametrize("max_seq_length, expected", [(3, "at least 4"), (513, "at most 512")])
+def test_a_length_that_bert_does_not_have_is_refused(raw, tmp_path, max_seq_length, expected):
+    message = f"error: max_seq_length={max_seq_length}: expected {expected}"
+    assert_ends_with_error(message, raw[0], tmp_path, max_seq_length=max_seq_length)
 
 
 @pytest.mark.parametrize(
@@ -566,7 +564,7 @@ def test_a_length_that_bert_does_not_have_is_refused(tmp_path, max_seq_length):
     [
         (
             {"max_seq_length": 64},
-            r"tokenised otherwise \(max_seq_length: found 32, expected 64\)\. Choose another --out",
+            r"tokenised otherwise \(max_seq_length: found 32, expected 64\)\. Choose another --data",
         ),
         ({"do_lower_case": False}, r"\(lower_case: found True, expected False\)"),
         ({"trunc_keep_right": False}, r"\(keep_tail: found True, expected False\)"),

@@ -8,14 +8,17 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.image.small_data import run_main
+from tests.programs import run_main
 from tests.text import bert_numpy, small_bert, small_data
-from text import bert_weights, pretrain, record_format
-from text.models import BertConfig, create_network
+from text import bert_weights, datasets, pretrain, pretrain_data, record_format
+from text.models.bert import BertConfig, create_bert
 from text.models.pretrainer import PretrainingModel, create_pretraining_network
 from text.pretrain import PretrainConfig
 from text.tokenization import Tokenizer
-from utils import distribution, run_dir, training
+from utils import distribution, files, run_dir, training
+from utils.optimizers import create_bert_adamw
+
+pytestmark = pytest.mark.slow
 
 NUM_TEXTS, DEV_SIZE = 60, 10
 
@@ -60,7 +63,7 @@ def config(folder):
 
 @pytest.fixture(scope="module")
 def vocabulary(folder):
-    return pretrain.Vocabulary(Tokenizer(str(folder / "init/vocab.txt")))
+    return pretrain_data.Vocabulary(Tokenizer(str(folder / "init/vocab.txt")))
 
 
 @pytest.fixture(scope="module")
@@ -70,7 +73,7 @@ def record_sets(config, folder):
 
 def write_records(config, data_dir):
     vocab_path = bert_weights.find_vocab(config.init_checkpoint)
-    return pretrain.write_records(config, pretrain.open_texts(config), vocab_path, str(data_dir))
+    return pretrain_data.write_records(config, datasets.open_source(config), vocab_path, str(data_dir))
 
 
 def run(config, model_dir):
@@ -106,7 +109,8 @@ def test_a_batch_of_one_is_allowed_without_the_next_sentence(config):
 def cut(vocabulary, text, length):
     pieces = vocabulary.tokenizer.piece_ids(vocabulary.tokenizer.split([text]))[0]
     return [
-        " ".join(vocabulary.tokenizer.vocab[piece] for piece in row) for row in pretrain.cut(pieces, vocabulary, length)
+        " ".join(vocabulary.tokenizer.vocab[piece] for piece in row)
+        for row in pretrain_data.cut(pieces, vocabulary, length)
     ]
 
 
@@ -136,7 +140,7 @@ def test_rows_hold_all_pieces_of_a_text_in_order(vocabulary):
     stop = vocabulary.tokenizer.vocab.index(".")
     for _ in range(50):
         pieces = rng.choice([*words, stop, stop, stop], rng.integers(2, 80)).astype(np.int32)
-        rows, end = list(pretrain.cut(pieces, vocabulary, 10)), 0
+        rows, end = list(pretrain_data.cut(pieces, vocabulary, 10)), 0
         for row in rows:
             start = (row.ctypes.data - pieces.ctypes.data) // 4
             begins_sentence = start == 0 or (pieces[start - 1] == stop and pieces[start] != stop)
@@ -171,7 +175,7 @@ def test_a_title_is_a_sentence(config, vocabulary, tmp_path):
 
 def test_records_are_written_once_and_refused_for_other_settings(config, record_sets, folder, monkeypatch):
     with monkeypatch.context() as context:
-        context.setattr(pretrain, "write_block", None)
+        context.setattr(pretrain_data, "load_vocabulary", None)
         assert write_records(config, folder / "records") == record_sets
     message = (
         r"max_seq_length: found 32, expected 20\)\. Delete that folder, or choose another --data_dir or --model_dir"
@@ -210,7 +214,7 @@ def create_rows(num_rows, width=24, seed=0):
 
 
 def choose_segments(ids, lengths, texts, seed=(0, 0)):
-    segments = pretrain.choose_segments(tf.constant(ids), tf.constant(lengths), tf.constant(texts), seed, PIECES)
+    segments = pretrain_data.choose_segments(tf.constant(ids), tf.constant(lengths), tf.constant(texts), seed, PIECES)
     first, second, is_random = (segment.numpy() for segment in segments)
     return list(first), list(second), is_random
 
@@ -283,7 +287,7 @@ def create_sequences(vocabulary, num_rows=400, length=42, num_pieces=range(8, 40
 
 def mask(vocabulary, ids, whole_words=False, seed=(0, 0)):
     """The masked ids, and which positions are chosen."""
-    masked, predictions = pretrain.mask_pieces(tf.constant(ids), seed, vocabulary, whole_words)
+    masked, predictions = pretrain_data.mask_pieces(tf.constant(ids), seed, vocabulary, whole_words)
     positions, labels, weights = (predictions[name].numpy() for name in ("positions", "mlm_labels", "mlm_weights"))
     rows, columns = np.nonzero(weights)
     counts = np.zeros(ids.shape, int)
@@ -370,14 +374,14 @@ def test_a_row_that_begins_within_a_word_is_masked_like_others(vocabulary):
 
 def batch_maker(config, vocabulary, fixed_length=False):
     def create_batch(rows, seed):
-        return pretrain.create_pretraining_batch(rows, seed, config, vocabulary, fixed_length)
+        return pretrain_data.create_pretraining_batch(rows, seed, config, vocabulary, fixed_length)
 
     return create_batch
 
 
 def train_batches(config, vocabulary, record_set, start_step, count):
     create_batch = batch_maker(config, vocabulary)
-    dataset = pretrain.create_train_dataset(config, record_set, create_batch, start_step)
+    dataset = pretrain_data.create_train_dataset(config, record_set, create_batch, start_step)
     return list(dataset.take(count).as_numpy_iterator())
 
 
@@ -437,7 +441,7 @@ def test_without_the_next_sentence_a_sequence_is_one_row(config, vocabulary, rec
 def test_evaluation_has_every_row_once_and_always_the_same_masks(config, vocabulary, record_sets):
     config = dataclasses.replace(config, next_sentence=False)
     create_batch = batch_maker(config, vocabulary, fixed_length=True)
-    dataset = pretrain.create_dev_dataset(record_sets[1], config.eval_batch_size, create_batch)
+    dataset = pretrain_data.create_dev_dataset(record_sets[1], config.eval_batch_size, create_batch)
     batches, again = list(dataset.as_numpy_iterator()), list(dataset.as_numpy_iterator())
     for one, other in zip(batches, again, strict=True):
         assert one["ids"].shape == (8, 32)
@@ -492,7 +496,7 @@ def test_heads_that_a_checkpoint_lacks_start_anew_and_share_the_embeddings(confi
 
 
 def test_biases_and_layer_norms_do_not_decay(config, network):
-    optimizer = pretrain.create_optimizer(config)
+    optimizer = create_bert_adamw(config, pretrain.NO_DECAY)
     decaying = {variable.name for variable in network.trainable_variables if optimizer._use_weight_decay(variable)}
     kept = {v.name for v in network.trainable_variables} - decaying
     assert all("norm" in name.lower() or "bias" in name for name in kept) and len(kept) == 18
@@ -512,13 +516,13 @@ def make_step_and_evaluate(strategy, small_config, batch, create_dev_batches):
 
 
 def test_two_replicas_match_one(config, folder, vocabulary, record_sets, batches):
-    """Although the pieces to be told lie unevenly on them."""
+    """Although the pieces to be predicted lie unevenly on them."""
     small_config = dataclasses.replace(
         encoder_config(folder), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
     )
 
     def create_dev_batches():
-        return pretrain.create_dev_dataset(record_sets[1], 8, batch_maker(config, vocabulary))
+        return pretrain_data.create_dev_dataset(record_sets[1], 8, batch_maker(config, vocabulary))
 
     uneven = (np.arange(8) >= 3)[:, np.newaxis].astype(np.float32)
     batch = batches[0] | {"mlm_weights": uneven * batches[0]["mlm_weights"]}
@@ -549,7 +553,7 @@ def whole_run(config, folder):
         context.setattr(run_dir.Checkpoints, "save", copy_and_save)
         arguments = [f"--{name}={value}" for name, value in dataclasses.asdict(config).items()]
         run_main(pretrain, f"--model_dir={model_dir}", "--strategy=one_device", "--workers=1", *arguments)
-    result = run_dir.read_json(str(model_dir / "result.json"))
+    result = files.read_json(str(model_dir / "result.json"))
     return types.SimpleNamespace(result=result, model_dir=model_dir, killed_dir=killed_dir)
 
 
@@ -583,7 +587,7 @@ def test_a_run_leaves_its_files_and_the_losses_before_and_after(whole_run):
         expected = train_names | {"step", "learning_rate"} | (set() if step % 20 else dev_names)
         assert set(lines[step]) == expected
     best = min((20, 40), key=lambda step: lines[step]["dev_loss"])
-    assert run_dir.read_json(str(whole_run.model_dir / "best.json")) == {
+    assert files.read_json(str(whole_run.model_dir / "best.json")) == {
         "step": best,
         "dev_loss": lines[best]["dev_loss"],
     }
@@ -598,7 +602,7 @@ def test_the_result_is_a_checkpoint_for_a_classifier(whole_run, folder, config):
     assert BertConfig.read(bert_weights.find_config(init_checkpoint)) == encoder_config(folder)
     vocab = Tokenizer(bert_weights.find_vocab(init_checkpoint)).vocab
     assert vocab == Tokenizer(bert_weights.find_vocab(config.init_checkpoint)).vocab
-    network = create_network(encoder_config(folder), num_classes=2, max_seq_length=32)
+    network = create_bert(encoder_config(folder), num_classes=2, max_seq_length=32)
     report = bert_weights.load_weights(network, init_checkpoint)
     assert report.initial == () and all(name.startswith("cls/") for name in report.unused)
     best = read_checkpoint(whole_run.model_dir / f"best/ckpt-{whole_run.result['step']}")

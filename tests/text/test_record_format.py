@@ -8,9 +8,11 @@ import pytest
 import tensorflow as tf
 
 from text import record_format
-from text.datasets import DATASETS
+from text.config import DataConfig
+from text.datasets import imdb, tables
 
 TOKENIZATION = record_format.Tokenization("ab" * 32, 30522, True, 128, True)
+DATASETS = {"imdb": imdb.FACTS} | tables.OFFICIAL
 SINGLE = (np.array([101, 7, 300_000, 102], np.int32), 0)
 PAIR = (np.array([101, 7, 102, 8, 9, 102], np.int32), 3)
 
@@ -77,7 +79,9 @@ def test_a_text_of_128_pieces_takes_at_most_600_bytes():
     ],
 )
 def test_the_folder_of_a_draw_tells_how_it_was_drawn(draw, name):
-    assert record_format.sup_dir("data", *draw, "") == f"data/{name}"
+    sup_size, label_seed, dev_size = draw
+    config = DataConfig(data_dir="data", sup_size=sup_size, label_seed=label_seed, dev_size=dev_size)
+    assert record_format.sup_dir(config) == f"data/{name}"
 
 
 def test_draws_by_different_lists_of_ids_have_different_folders(tmp_path):
@@ -85,11 +89,11 @@ def test_draws_by_different_lists_of_ids_have_different_folders(tmp_path):
     for number, ids in enumerate(["1_1\n2_2\n", "1_1\r\n2_2", "1_1\n3_3\n"]):
         path = tmp_path / f"ids_{number}.txt"
         path.write_text(ids)
-        names.append(record_format.sup_dir("data", 2, -1, 0, str(path)))
+        names.append(record_format.sup_dir(DataConfig(data_dir="data", sup_size=2, sup_ids_file=str(path))))
     assert names[0].startswith("data/sup-size_2-ids_") and len(names[0]) == len("data/sup-size_2-ids_") + 8
     assert names[0] == names[1] != names[2]
     with pytest.raises(ValueError, match=r"sup_ids_file=missing\.txt does not exist: give the file with the ids"):
-        record_format.sup_dir("data", 2, -1, 0, "missing.txt")
+        record_format.sup_dir(DataConfig(sup_ids_file="missing.txt"))
 
 
 def test_the_folder_of_a_copy():
@@ -125,7 +129,7 @@ def test_records_of_another_tokenisation_are_refused(tmp_path, vocab_path, chang
     record_format.write_dataset(str(tmp_path), DATASETS["imdb"], TOKENIZATION, vocab_path)
     ((name, value),) = change.items()
     message = (
-        rf"{tmp_path} holds texts tokenised otherwise \({name}: found .*, expected {value!r}\)\. Choose another --out"
+        rf"{tmp_path} holds texts tokenised otherwise \({name}: found .*, expected {value!r}\)\. Choose another --data"
     )
     with pytest.raises(ValueError, match=message):
         other = dataclasses.replace(TOKENIZATION, **change)
@@ -151,6 +155,6 @@ def test_a_folder_without_records_of_texts_is_named(tmp_path):
 def test_a_data_dir_that_cannot_be_written_is_named(tmp_path, vocab_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(
-        ValueError, match=r"file/data cannot be written \(.*\)\. Make room there or choose another --out"
+        ValueError, match=r"file/data cannot be written \(.*\): make room there or choose another --data_dir"
     ):
         record_format.write_dataset(str(tmp_path / "file" / "data"), DATASETS["imdb"], TOKENIZATION, vocab_path)

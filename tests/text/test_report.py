@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.image.small_data import run_main
+from tests.programs import run_main
 from tests.text import small_run
 from text import report
 
@@ -40,7 +40,7 @@ def test_table_and_picture_are_written(data_dir, tmp_path, capsys):
         (tmp_path / name / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
         (tmp_path / name / "result.json").write_text(json.dumps({"error_rate": error_rate}))
     runs = [f"--run={name}={tmp_path / directory}" for name, directory in (("supervised", "a"), ("UDA", "b"))]
-    flags = [f"--data_dir={data_dir}", "--aug_op=unif-0.3", f"--output={tmp_path}/report.png"]
+    flags = [f"--data_dir={data_dir}", "--aug_ops=unif-0.3", f"--output={tmp_path}/report.png"]
     run_main(report, *runs, *flags)
     assert "| UDA        | 10.0%      | 1    |" in capsys.readouterr().out
     assert (tmp_path / "report.md").read_text().count("\n") == 4

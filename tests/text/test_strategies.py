@@ -8,10 +8,14 @@ import tensorflow as tf
 
 from tests.text.small_run import tiny_config, write_bert, write_user_records
 from text import export, input_pipeline, record_format
+from text.models.dropout import Dropout
 from text.tokenization import Tokenizer
-from text.train import create_model, create_optimizer, train_and_evaluate
+from text.train import create_model, train_and_evaluate
 from utils import training
 from utils.distribution import create_strategy, distribute
+from utils.optimizers import create_bert_adamw
+
+pytestmark = pytest.mark.slow
 
 SETTINGS = {
     "train_steps": 4,
@@ -38,10 +42,13 @@ def weights_after_one_step(config, strategy_name, fixed_length=False):
     tf.keras.utils.set_random_seed(0)
     with strategy.scope():
         model = create_model(config, data.facts, Tokenizer(record_format.vocab_path(config.data_dir)))
-        training.compile_model(model, create_optimizer(config), config)
-    model.network.get_layer("head_dropout").rate = 0.0  # replicas and XLA draw masks of their own
-    kernel = model.network.get_layer("logits").kernel
-    kernel.assign(np.random.default_rng(0).normal(size=kernel.shape))  # some predictions are certain, some are not
+        training.compile_model(model, create_bert_adamw(config), config)
+    for layer in model.network.submodules:
+        if isinstance(layer, Dropout):
+            layer.rate = 0.0  # replicas and XLA draw masks of their own
+    for weight in model.network.weights:
+        if weight.name.startswith(("logits/kernel", "mean_embedding/embeddings")):
+            weight.assign(np.random.default_rng(0).normal(size=weight.shape))  # some predictions are certain, some not
     before = model.network.get_weights()
     iterator = iter(
         distribute(strategy, lambda: input_pipeline.create_train_dataset(config, data, fixed_length=fixed_length))
@@ -51,11 +58,11 @@ def weights_after_one_step(config, strategy_name, fixed_length=False):
     return before, model.network.get_weights() + model.average_network.get_weights(), metrics
 
 
-def check_equal_steps(first, second):
+def check_equal_steps(first, second, num_unchanged=2):
+    """Every weight is trained, but for the count of masks and the biases of the keys, which change no attention."""
     assert 0 < first[2]["unsup_kept_ratio"] < 1 and 0 < first[2]["sup_kept_ratio"] < 1
     changes = [np.abs(after - before).max() for before, after in zip(first[0], first[1])]
-    # Every weight was trained, but for the count of masks and the biases of the keys, which change no attention.
-    assert sum(change < 1e-4 for change in changes) == 2
+    assert sum(change < 1e-4 for change in changes) == num_unchanged
     for a, b in zip(first[1], second[1]):
         np.testing.assert_allclose(a, b, atol=2e-5)
     for name in first[2]:
@@ -74,6 +81,12 @@ def test_two_devices_make_the_same_step_as_one(config, one_step):
 def test_step_compiles_with_xla_and_gives_the_same_update(config, one_step):
     compiled = dataclasses.replace(config, jit_compile=True)
     check_equal_steps(one_step, weights_after_one_step(compiled, "one_device", fixed_length=True))
+
+
+def test_two_devices_make_the_same_step_of_a_bag_of_words_as_one(config):
+    config = dataclasses.replace(config, model_name="bag_of_words", init_checkpoint="")
+    steps = [weights_after_one_step(config, strategy_name) for strategy_name in ("one_device", "mirrored")]
+    check_equal_steps(*steps, num_unchanged=1)
 
 
 def test_whole_run_on_two_devices_exports_and_continues(config, tmp_path):

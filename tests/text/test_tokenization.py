@@ -217,6 +217,7 @@ print(tf.concat([ids, type_ids], axis=1).numpy().tolist())
 """
 
 
+@pytest.mark.slow
 def test_saved_model_gives_the_same_ids_in_a_new_process_with_another_locale(tokenizers, tmp_path):
     """In Turkish the small form of I is ı, and TensorFlow's operation goes by the locale."""
     tokenizer = tokenizers[True]

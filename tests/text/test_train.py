@@ -3,7 +3,6 @@
 import collections
 import dataclasses
 import os
-import random
 import shutil
 import signal
 import subprocess
@@ -14,14 +13,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.image.small_data import run_main
+from tests.programs import run_main
 from tests.text import small_bert, small_data
 from tests.text.small_run import MAX_LENGTH, run_preprocess, tiny_config, write_bert, write_user_records
 from text import datasets, export, input_pipeline, main, models, record_format, train
+from text.config import PreprocessConfig
 from text.tokenization import Tokenizer
-from utils import run_dir, training
+from utils import files, run_dir, training
 from utils.distribution import create_strategy
+from utils.optimizers import create_bert_adamw
 from utils.uda_model import METRIC_NAMES
+
+pytestmark = pytest.mark.slow
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 RUN = {
@@ -132,7 +135,7 @@ def test_a_run_leaves_the_same_files_as_one_on_images(whole_run, config):
         "result.json",
         "tensorboard",
     }
-    assert run_dir.read_json(str(whole_run.model_dir / "config.json")) == dataclasses.asdict(config)
+    assert files.read_json(str(whole_run.model_dir / "config.json")) == dataclasses.asdict(config)
     assert checkpoint_steps(whole_run.model_dir) == [8, 12]
     for step in (8, 12):
         values = read_checkpoint(whole_run.model_dir / f"checkpoints/ckpt-{step}")
@@ -142,14 +145,13 @@ def test_a_run_leaves_the_same_files_as_one_on_images(whole_run, config):
 
 def test_the_result_is_that_of_the_exported_model_on_the_raw_texts(whole_run, config):
     model_dir, result = whole_run
-    assert run_dir.read_json(str(model_dir / "result.json")) == result
+    assert files.read_json(str(model_dir / "result.json")) == result
     assert (result["task_name"], result["sup_size"], result["train_steps"]) == ("csv", 4, 12)
-    assert result["step"] == run_dir.read_json(str(model_dir / "best.json"))["step"]
+    assert result["step"] == files.read_json(str(model_dir / "best.json"))["step"]
     assert result["error_rate"] == 1 - result["accuracy"] and result["examples_per_second"] > 0
     test_file = os.path.join(os.path.dirname(config.data_dir), "test.csv")
-    assert_result_of_raw_texts(
-        result, model_dir, datasets.open_source("csv", train_file=test_file, test_file=test_file)
-    )
+    source = datasets.open_source(PreprocessConfig(task_name="csv", train_file=test_file, test_file=test_file))
+    assert_result_of_raw_texts(result, model_dir, source)
 
 
 def assert_result_of_raw_texts(result, model_dir, source):
@@ -166,7 +168,7 @@ def assert_result_of_raw_texts(result, model_dir, source):
 def test_every_line_has_the_promised_metrics(whole_run, config):
     lines = run_dir.read_metrics(str(whole_run.model_dir))
     assert [line["step"] for line in lines] == list(range(2, 13, 2))
-    schedule = train.create_optimizer(config)._learning_rate
+    schedule = create_bert_adamw(config)._learning_rate
     for line in lines:
         extra = {"dev_accuracy"} if line["step"] % 4 == 0 else set()
         extra |= {"test_accuracy"} if line["step"] % 6 == 0 else set()
@@ -199,7 +201,7 @@ def test_the_checkpoint_is_chosen_by_the_development_split_and_never_by_the_test
     monkeypatch.setattr(train, "evaluate", evaluate)
     result = run_training(config, tmp_path)
     assert (result["step"], result["accuracy"]) == (2, 0.123)
-    assert run_dir.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.6}
+    assert files.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.6}
     lines = run_dir.read_metrics(str(tmp_path))
     assert [line["dev_accuracy"] for line in lines] == DEV_ACCURACIES
     assert [line["test_accuracy"] for line in lines] == TEST_ACCURACIES
@@ -238,10 +240,10 @@ def test_resumed_run_equals_uninterrupted_run(config, whole_run, tmp_path, no_ex
     assert_equal_runs(tmp_path, whole_run.model_dir)
 
 
-def test_a_process_killed_at_a_random_moment_ends_like_an_uninterrupted_run(config, whole_run, tmp_path, capsys):
+def test_a_process_killed_in_mid_run_ends_like_an_uninterrupted_run(config, whole_run, tmp_path, capsys):
     arguments = ["--do_train", "--do_eval", f"--model_dir={tmp_path}"]
     arguments += [f"--{name}={value}" for name, value in dataclasses.asdict(config).items()]
-    num_lines, metrics_path = random.randint(2, 4), tmp_path / "metrics.jsonl"
+    num_lines, metrics_path = 3, tmp_path / "metrics.jsonl"
     command = [sys.executable, "-m", "text.main", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     deadline = time.monotonic() + 240
@@ -261,7 +263,7 @@ def test_a_process_killed_at_a_random_moment_ends_like_an_uninterrupted_run(conf
     accuracy = whole_run.result["accuracy"]
     assert capsys.readouterr().out == f"csv: accuracy {accuracy:.4f}, error rate {1 - accuracy:.4f}\n"
     assert_equal_runs(tmp_path, whole_run.model_dir)
-    assert without_timing(run_dir.read_json(str(tmp_path / "result.json"))) == without_timing(whole_run.result)
+    assert without_timing(files.read_json(str(tmp_path / "result.json"))) == without_timing(whole_run.result)
 
 
 @pytest.mark.parametrize("mixed_precision", ["float16", "bfloat16"])
@@ -308,12 +310,11 @@ def write_raw_data(folder, task_name):
 
 @pytest.mark.parametrize("task_name", datasets.TASK_NAMES)
 def test_a_run_goes_from_the_official_files_to_predictions(task_name, bert_dir, tmp_path, no_tracing):
-    files = write_raw_data(tmp_path, task_name)
-    columns = {name: value for name, value in files.items() if name not in ("raw_data_dir", "back_translation_dir")}
-    source = datasets.open_source(task_name, tmp_path, allow_partial=True, **columns)
+    raw_data = {name: str(value) for name, value in write_raw_data(tmp_path, task_name).items()}
+    source = datasets.open_source(PreprocessConfig(task_name=task_name, allow_partial=True, **raw_data))
     settings = {"task_name": task_name, "aug_ops": AUG_OPS.get(task_name, "unif-0.3")}
     settings["sup_size"] = 20 if task_name == "imdb" else source.facts.num_classes
-    run_preprocess(bert_dir, tmp_path / "records", **files, **settings)
+    run_preprocess(bert_dir, tmp_path / "records", **raw_data, **settings)
     config = tiny_config(tmp_path / "records", bert_dir, train_steps=2, iterations=1, **settings)
     result = run_training(config, tmp_path / "run")
     assert (result["task_name"], result["step"]) == (task_name, 2)
@@ -329,11 +330,37 @@ def test_even_a_tiny_network_of_random_weights_learns(bert_dir, tmp_path, no_exp
 
 def test_the_random_transformer_is_trained_without_files(data_dir, tmp_path, no_export, no_tracing, monkeypatch):
     small = dataclasses.replace(small_bert.CONFIG, max_position_embeddings=MAX_LENGTH)
-    monkeypatch.setitem(
-        models.MODELS, "transformer", lambda vocab_size, _: dataclasses.replace(small, vocab_size=vocab_size)
+    monkeypatch.setattr(
+        models, "BertConfig", lambda vocab_size, **size: dataclasses.replace(small, vocab_size=vocab_size)
     )
     config = tiny_config(data_dir, "", model_name="transformer", train_steps=2, iterations=1)
     assert run_training(config, tmp_path)["step"] == 2
+
+
+BAG_OF_WORDS = {"model_name": "bag_of_words", "sup_size": 32, "learning_rate": 0.01, "iterations": 1}
+
+
+def test_a_bag_of_words_learns_from_raw_files_to_predictions_and_resumes(bert_dir, tmp_path):
+    """Only the vocabulary of the BERT is used; chance would be 0.5."""
+    data_dir, whole, resumed = write_user_records(tmp_path, bert_dir, sup_size=32), tmp_path / "a", tmp_path / "b"
+    steps = {"train_steps": 60, "save_steps": 30, "log_steps": 30, "warmup_steps": 6, "ema_decay": 0.9}
+    config = tiny_config(data_dir, "", **BAG_OF_WORDS, **steps)
+    result = run_training(config, whole)
+    assert result["accuracy"] > 0.9
+    test_file = str(tmp_path / "test.csv")
+    source = datasets.open_source(PreprocessConfig(task_name="csv", train_file=test_file, test_file=test_file))
+    assert_result_of_raw_texts(result, whole, source)
+    shutil.copytree(whole, resumed)
+    for path in resumed.glob("checkpoints/ckpt-60.*"):
+        path.unlink()
+    assert run_training(config, resumed)["loss"] == result["loss"]
+    assert_equal_runs(resumed, whole)
+
+
+@pytest.mark.parametrize("changes", [{"jit_compile": True}, {"mixed_precision": "float16"}, {"accumulation_parts": 2}])
+def test_a_bag_of_words_is_trained_in_every_way(data_dir, changes, tmp_path, no_export):
+    config = tiny_config(data_dir, "", **BAG_OF_WORDS | {"sup_size": 4, "train_steps": 4, "ema_decay": 0.9}, **changes)
+    assert np.isfinite(run_training(config, tmp_path)["loss"])
 
 
 def test_the_average_starts_at_the_pre_trained_weights(data_dir, bert_dir):
@@ -358,7 +385,7 @@ def assert_refused(message, config, model_dir):
 
 def test_a_run_of_another_configuration_is_refused_by_the_name_of_the_setting(config, whole_run):
     other = dataclasses.replace(config, learning_rate=0.01, tsa="exp")
-    message = r"another configuration \(tsa: was 'linear', now 'exp'; learning_rate: was 0\.001, now 0\.01\)"
+    message = r"another configuration \(learning_rate: was 0\.001, now 0\.01; tsa: was 'linear', now 'exp'\)"
     with pytest.raises(ValueError, match=message):
         run_training(other, whole_run.model_dir)
 

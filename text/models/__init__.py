@@ -1,32 +1,51 @@
-"""The text networks by name: each entry describes an encoder for a vocabulary.
+"""The text networks by name.
 
-encoder_config = create_encoder_config("bert", tokenizer.vocab_size, "uncased_L-12_H-768_A-12/bert_config.json")
-network = create_network(encoder_config, num_classes=2, max_seq_length=128)
+network = create_network(config, facts, tokenizer.vocab_size)
+logits = network({"ids": ids, "type_ids": type_ids})       # int32 [batch, length], padded with 0 → float32 [batch, K]
 """
 
-from text.models.bert import BertConfig, Encoder, create_network, encoder_inputs
+from collections.abc import Callable
+from typing import NamedTuple
 
-__all__ = ["MODELS", "BertConfig", "Encoder", "create_encoder_config", "create_network", "encoder_inputs"]
+from text import bert_weights
+from text.models.bag_of_words import create_bag_of_words
+from text.models.bert import BertConfig, create_bert
+
+
+class Entry(NamedTuple):
+    create: Callable  # from a text.config.Config, Facts and the number of word pieces to the network
+    # Fills the network from `init_checkpoint`, beside which, or in `bert_config_file`, stands its size. None: the
+    # network has neither.
+    load_weights: Callable | None = None
+
+
+def _create_published_bert(config, facts, vocab_size):
+    path = config.bert_config_file or bert_weights.find_config(config.init_checkpoint)
+    return _create_bert(config, facts, BertConfig.read(path, vocab_size))
+
+
+def _create_transformer(config, facts, vocab_size):
+    """The paper's random Transformer (appendix F): BERT-base but for these."""
+    dropout = {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.2}
+    return _create_bert(config, facts, BertConfig(vocab_size, num_hidden_layers=6, num_attention_heads=8, **dropout))
+
+
+def _create_bert(config, facts, encoder_config):
+    sizes = encoder_config, facts.num_classes, config.max_seq_length
+    return create_bert(*sizes, config.pooling, config.model_dropout, config.trainable_layers, config.seed)
+
 
 MODELS = {
-    "bert": lambda vocab_size, bert_config_path: BertConfig.read(bert_config_path),
-    # The paper's random Transformer (appendix F): BERT-base but for these.
-    "transformer": lambda vocab_size, bert_config_path: BertConfig(
-        vocab_size,
-        num_hidden_layers=6,
-        num_attention_heads=8,
-        hidden_dropout_prob=0.2,
-        attention_probs_dropout_prob=0.2,
+    "bert": Entry(_create_published_bert, bert_weights.load_weights),
+    "transformer": Entry(_create_transformer),
+    "bag_of_words": Entry(
+        lambda config, facts, vocab_size: create_bag_of_words(
+            vocab_size, facts.num_classes, config.model_dropout, config.trainable_layers, config.seed
+        )
     ),
 }
 
 
-def create_encoder_config(model_name, vocab_size, bert_config_path=""):
-    """The BertConfig of the network that `model_name` names, for `vocab_size` word pieces."""
-    config = MODELS[model_name](vocab_size, bert_config_path)
-    if vocab_size > config.vocab_size:
-        raise ValueError(
-            f"The vocabulary has {vocab_size} word pieces, but {bert_config_path} says vocab_size={config.vocab_size}: "
-            "give the vocab.txt that belongs to it."
-        )
-    return config
+def create_network(config, facts, vocab_size):
+    """Builds the network that `config.model_name` names, for `vocab_size` word pieces and the classes of `facts`."""
+    return MODELS[config.model_name].create(config, facts, vocab_size)

@@ -8,7 +8,9 @@ from official.nlp.modeling.networks import BertEncoderV2
 from tensorflow.keras import layers
 from tensorflow.keras.initializers import TruncatedNormal
 
-from text.models.dropout import Dropout, create_counter, draw_seed
+from text.models.dropout import Dropout
+from utils import files
+from utils.random_state import create_counter, draw_seed
 
 ACTIVATIONS = {
     "gelu": tf.keras.activations.gelu,  # BERT's: the exact form, with erf
@@ -46,8 +48,12 @@ class BertConfig:
             )
 
     @classmethod
-    def read(cls, path):
-        """Reads Google's bert_config.json or Hugging Face's config.json, which share their keys."""
+    def read(cls, path, num_pieces=0):
+        """Reads Google's bert_config.json or Hugging Face's config.json, which share their keys.
+
+        Args:
+          num_pieces: size of the vocabulary that the encoder must have room for.
+        """
         with tf.io.gfile.GFile(path) as file:
             values = json.load(file)
         names = [field.name for field in dataclasses.fields(cls)]
@@ -57,11 +63,15 @@ class BertConfig:
         for name, expected in FIXED.items():
             if values.get(name, expected) != expected:
                 raise ValueError(f"{path}: {name}={values[name]!r}, but this encoder only knows {expected!r}.")
+        if num_pieces > values["vocab_size"]:
+            raise ValueError(
+                f"The vocabulary has {num_pieces} word pieces, but {path} says vocab_size={values['vocab_size']}: give "
+                "the vocab.txt that belongs to it."
+            )
         return cls(**{name: values[name] for name in names})
 
     def write(self, path):
-        with tf.io.gfile.GFile(path, "w") as file:
-            json.dump(dataclasses.asdict(self), file, indent=2)
+        files.write_json(path, dataclasses.asdict(self))
 
 
 class Encoder(BertEncoderV2):
@@ -89,7 +99,7 @@ class Encoder(BertEncoderV2):
             output_range=output_range,
             name="encoder",
         )
-        self.seed, self.mask_counter = seed, create_counter(self)
+        self.seed, self.mask_counter = seed, create_counter(self, "mask_counter")
         if not with_pooler:
             self._pooler_layer = layers.Activation("linear")
         one_token = tf.ones([1, 1], tf.int32)
@@ -131,9 +141,7 @@ def encoder_inputs(ids, type_ids, mask):
     return {"input_word_ids": ids, "input_type_ids": type_ids, "input_mask": tf.cast(mask, tf.int32)}
 
 
-def create_network(
-    encoder_config, num_classes, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0
-):
+def create_bert(encoder_config, num_classes, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0):
     """Builds the classifier from {"ids", "type_ids"} (int32 [batch, length], padded with 0) to float32 logits.
 
     Args:
