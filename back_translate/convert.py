@@ -11,22 +11,16 @@ engine. In greedy decoding both give the same translations from float32 weights.
 import os
 
 import numpy as np
-from absl import app, flags
+from absl import flags
 
 from back_translate import engines, model_files, t2t_checkpoint
 from back_translate.subwords import EOS_ID, PAD_ID, SubwordVocabulary
 from back_translate.transformer import NORM_EPSILON, timing_signal
+from utils import cli
+from utils.settings import flag_values
 
 FLAGS = flags.FLAGS
 NUM_POSITIONS = engines.SubwordPieces.num_positions
-
-
-def read_checkpoint(checkpoint, vocab_file, num_heads, target_space_id):
-    """As model_files.load_model, from a tensor2tensor checkpoint and its vocabulary."""
-    vocabulary = SubwordVocabulary.read(vocab_file)
-    config, weights = t2t_checkpoint.read_checkpoint(checkpoint, num_heads, target_space_id)
-    model_files.check_vocabulary(vocab_file, config, vocabulary)
-    return config, vocabulary, weights
 
 
 def write_ctranslate2(output_dir, config, vocabulary, weights, quantization):
@@ -107,13 +101,13 @@ def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_fil
     if os.path.exists(output_dir) and os.listdir(output_dir):
         raise ValueError(f"output_dir={output_dir} is not empty: choose another one, or delete it.")
     if checkpoint:
-        parts = read_checkpoint(checkpoint, vocab_file, num_heads, target_space_id)
+        vocabulary = SubwordVocabulary.read(vocab_file)
+        config, weights = t2t_checkpoint.read_checkpoint(checkpoint, num_heads, target_space_id)
+        model_files.check_vocabulary(vocab_file, config, vocabulary)
     else:
-        parts = model_files.load_model(model)
-    if engine == "ctranslate2":
-        write_ctranslate2(output_dir, *parts, quantization)
-    else:
-        model_files.save_model(output_dir, *parts, storage=quantization)
+        config, vocabulary, weights = model_files.load_model(model)
+    write = write_ctranslate2 if engine == "ctranslate2" else model_files.save_model
+    write(output_dir, config, vocabulary, weights, quantization)
 
 
 def define_flags():
@@ -129,16 +123,11 @@ def define_flags():
     flags.DEFINE_enum("quantization", "float32", model_files.STORAGES, "Numbers that the weights are stored as.")
 
 
-def main(_):
-    checkpoint_names = ("checkpoint", "vocab_file", "num_heads", "target_space_id")
-    names = ("output_dir", "engine", "quantization", "model", *checkpoint_names)
-    try:
-        convert(**{name: FLAGS[name].value for name in names})
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    of_checkpoint = flag_values("checkpoint", "vocab_file", "num_heads", "target_space_id")
+    convert(**flag_values("output_dir", "engine", "quantization", "model"), **of_checkpoint)
     print(f"{FLAGS.output_dir} is complete: use it with --engine={FLAGS.engine} --model={FLAGS.output_dir}")
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

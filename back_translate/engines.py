@@ -14,7 +14,7 @@ from back_translate import model_files
 from back_translate.decoding import ROWS, Decoder, padded_length
 from back_translate.subwords import EOS_ID, SubwordVocabulary
 from back_translate.transformer import Transformer
-from utils import run_dir
+from utils import files
 
 MAX_SOURCE_LENGTH = 512  # in subwords; a longer sentence is not one, and stays as it is
 NUM_THREADS = 2  # batches of the native engine side by side
@@ -39,7 +39,7 @@ class TensorFlowEngine:
 
     def translate(self, sentences):
         encoded = [self.vocabulary.encode(sentence) + [EOS_ID] for sentence in sentences]
-        translations = list(sentences)  # what stays: the empty and the endless
+        translations = list(sentences)  # empty sentences and those too long for the model stay as they are
 
         def translate_batch(numbers):
             uniforms = self._uniforms([sentences[number] for number in numbers], len(encoded[numbers[0]]))
@@ -101,13 +101,9 @@ class CTranslate2Engine:
             self.sampling = {"sampling_topk": 1}
         self.batch_tokens, self.extra_length = batch_tokens, extra_length
 
-    @classmethod
-    def load(cls, folder, **options):
-        return cls(folder, **options)
-
     def translate(self, sentences):
         tokens = [self.pieces.encode(sentence) for sentence in sentences]
-        translations = list(sentences)  # what stays: the empty and the endless
+        translations = list(sentences)  # empty sentences and those too long for the model stay as they are
         numbers = [n for n, row in enumerate(tokens) if sentences[n].strip() and len(row) <= MAX_SOURCE_LENGTH]
         if not numbers:
             return translations
@@ -149,9 +145,8 @@ class SentencePieces:
     def __init__(self, source_path, target_path, end):
         import sentencepiece
 
-        self.source, self.target = (
-            sentencepiece.SentencePieceProcessor(model_file=p) for p in (source_path, target_path)
-        )
+        self.source = sentencepiece.SentencePieceProcessor(model_file=source_path)
+        self.target = sentencepiece.SentencePieceProcessor(model_file=target_path)
         self.end = end
 
     def encode(self, sentence):
@@ -171,7 +166,7 @@ def load_pieces(folder):
     if os.path.exists(subwords):
         return SubwordPieces(subwords)
     if os.path.exists(source) and os.path.exists(target):
-        settings = run_dir.read_json(config) if os.path.exists(config) else {}
+        settings = files.read_json(config) if os.path.exists(config) else {}
         end = [] if settings.get("add_source_eos") else [settings.get("eos_token", "</s>")]  # or CTranslate2 adds it
         return SentencePieces(source, target, end)
     raise ValueError(
@@ -189,9 +184,9 @@ def import_ctranslate2():
     return ctranslate2
 
 
-ENGINES = {"tensorflow": TensorFlowEngine, "ctranslate2": CTranslate2Engine}
+ENGINES = {"tensorflow": TensorFlowEngine.load, "ctranslate2": CTranslate2Engine}
 
 
 def create_engine(name, model, **options):
     """Loads the model in a folder with an engine of the table; options as TensorFlowEngine takes them."""
-    return ENGINES[name].load(model, **options)
+    return ENGINES[name](model, **options)

@@ -9,10 +9,11 @@ back_translate.split_paragraphs wrote; the numbers of sentences are beside it.
 
 import itertools
 
-from absl import app, flags
+from absl import flags
 
 from back_translate import stage_files
 from back_translate.split_paragraphs import read_counts
+from utils import cli
 
 FLAGS = flags.FLAGS
 
@@ -92,15 +93,12 @@ def define_flags():
     flags.DEFINE_string("output_file", None, "Where the paragraphs go.", required=True)
 
 
-def main(_):
+def main():
     try:
         join_files(FLAGS.input_file, FLAGS.split_file, FLAGS.output_file)
     except stage_files.BusyError as busy:
         print(busy)  # of two workers that finish together, one joins
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

@@ -5,7 +5,6 @@ config, vocabulary, weights = load_model("models/en_fr")
 """
 
 import dataclasses
-import io
 import os
 
 import numpy as np
@@ -13,7 +12,7 @@ import tensorflow as tf
 
 from back_translate.subwords import SubwordVocabulary
 from back_translate.transformer import TransformerConfig, weight_shapes
-from utils import run_dir
+from utils import files
 
 STORAGES = ("float32", "float16", "int8")
 SCALE = "::scale"  # what the name of a weight's scales ends in
@@ -36,11 +35,8 @@ def save_model(folder, config, vocabulary, weights, storage="float32", facts=Non
             arrays[name], arrays[name + SCALE] = quantise(array)
         else:
             arrays[name] = array.astype("float16" if storage == "int8" else storage)
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    with tf.io.gfile.GFile(os.path.join(folder, "weights.npz"), "wb") as file:
-        file.write(content.getvalue())
-    run_dir.write_json(
+    files.write_arrays(os.path.join(folder, "weights.npz"), **arrays)
+    files.write_json(
         os.path.join(folder, "config.json"),
         {"model": dataclasses.asdict(config), "storage": storage, "facts": facts or {}},
     )
@@ -61,12 +57,12 @@ def load_model(folder):
     path = os.path.join(folder, "config.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"{folder} is not a translation model: there is no {path}.")
-    config = TransformerConfig(**run_dir.read_json(path)["model"])
+    config = TransformerConfig(**files.read_json(path)["model"])
     vocabulary = SubwordVocabulary.read(os.path.join(folder, "vocab.subwords"))
     check_vocabulary(folder, config, vocabulary)
     weights_path = os.path.join(folder, "weights.npz")
-    with tf.io.gfile.GFile(weights_path, "rb") as file:
-        stored = np.load(io.BytesIO(file.read()))
+    with files.open_file(weights_path, "rb") as file:
+        stored = dict(np.load(file))
     weights = {}
     for name, shape in weight_shapes(config).items():
         if name not in stored:

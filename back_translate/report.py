@@ -15,9 +15,10 @@ import os
 import re
 
 import sacrebleu
-from absl import app, flags
+from absl import flags
 
 from back_translate import stage_files
+from utils import cli, files
 
 FLAGS = flags.FLAGS
 MAX_COMPARED = 2000  # so many lines, spread over the file, are compared, so that a file of any length can be
@@ -129,7 +130,7 @@ def write_report(original, paraphrases, output, num_examples):
     rows = [measure(name, originals, lines) for name, lines in zip(names, others)]
     examples = [lines for lines in zip(originals, *others) if lines[0]]
     examples = examples[:: math.ceil(len(examples) / num_examples)]
-    with open(output, "w", encoding="utf-8") as file:
+    with files.replacing(output) as file:
         file.write(FORMATS[ending](rows, names, examples))
     return rows, examples
 
@@ -141,11 +142,8 @@ def define_flags():
     flags.DEFINE_integer("num_examples", 100, "About how many originals the page shows.", lower_bound=1)
 
 
-def main(_):
-    try:
-        rows, examples = write_report(FLAGS.original, FLAGS.paraphrases, FLAGS.output, FLAGS.num_examples)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    rows, examples = write_report(FLAGS.original, FLAGS.paraphrases, FLAGS.output, FLAGS.num_examples)
     for original, *paraphrases in examples[:NUM_PRINTED]:
         print("\n".join([f"  {original}", *(f"→ {paraphrase}" for paraphrase in paraphrases)]))
     for row in rows:
@@ -156,5 +154,4 @@ def main(_):
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

@@ -3,18 +3,15 @@ r"""Splits paragraphs, one per line, into sentences, one per line, and keeps the
 python -m back_translate.split_paragraphs --input_file=texts.txt --output_file=work/sentences.txt
 python -m back_translate.split_paragraphs --input_file=texts.txt --output_file=work/s_1.txt --replicas=3 --worker_id=1
 
-<output_file>.counts.json is a JSON list of the number of sentences of each paragraph, one number per line. An empty
-line has none. A line without letters is one sentence, whatever its length, and stays as it is through all stages.
-
-Sentences are found by nltk's punkt where it and its data are installed, else by the rules below, which need no
-download. Sentences of 300 characters or more are cut by the original release's rule.
+<output_file>.counts.json is a JSON list of the number of sentences of each paragraph, one number per line.
 """
 
 import re
 
-from absl import app, flags
+from absl import flags
 
 from back_translate import stage_files
+from utils import cli
 
 FLAGS = flags.FLAGS
 MAX_LENGTH = 300  # a piece is shorter
@@ -227,13 +224,9 @@ def define_flags():
     flags.DEFINE_enum("sentence_splitter", "auto", ["auto", "nltk", "rules"], "auto: nltk if it is installed.")
 
 
-def main(_):
-    try:
-        split_file(FLAGS.input_file, FLAGS.output_file, FLAGS.replicas, FLAGS.worker_id, FLAGS.sentence_splitter)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    split_file(FLAGS.input_file, FLAGS.output_file, FLAGS.replicas, FLAGS.worker_id, FLAGS.sentence_splitter)
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

@@ -11,9 +11,9 @@ made from something else. Lines end at "\n" alone: other characters that Unicode
 import codecs
 import contextlib
 import fcntl
-import hashlib
-import json
 import os
+
+from utils import files
 
 
 class BusyError(ValueError):
@@ -44,17 +44,14 @@ def open_existing(path):
     return open(path, "rb")
 
 
+def sha256_of(path):
+    open_existing(path).close()
+    return files.checksum(path)
+
+
 def count_lines(path):
     """Reads the whole file once, so that a line that is not UTF-8 is found before any work is done."""
     return sum(1 for _ in read_lines(path))
-
-
-def sha256_of(path):
-    digest = hashlib.sha256()
-    with open_existing(path) as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------
@@ -84,13 +81,7 @@ def is_finished(path, settings):
 
 def read_settings(path):
     """What a stage made `path` from; empty if another program made it."""
-    if not os.path.exists(f"{path}.json"):
-        return {}
-    with open(f"{path}.json", encoding="utf-8") as file:
-        try:
-            return json.load(file)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{path}.json is damaged ({error}): delete it and {path}.") from error
+    return files.read_json(f"{path}.json") if os.path.exists(f"{path}.json") else {}
 
 
 @contextlib.contextmanager
@@ -106,7 +97,7 @@ def create(path, settings, resume=False):
         _lock(file, part)
         if not resume:
             file.truncate(0)
-        _write_settings(path, settings)
+        files.write_json(f"{path}.json", settings)
         yield file
         sync(file)
         os.replace(part, path)
@@ -127,11 +118,3 @@ def _lock(file, part):
         mine = False  # not found: the other process has just finished and renamed it
     if not mine:
         raise BusyError(f"{part} is being written by another process: wait for it, or give another --worker_id.")
-
-
-def _write_settings(path, settings):
-    temporary = f"{path}.json.{os.getpid()}"
-    with open(temporary, "w", encoding="utf-8") as file:
-        json.dump(settings, file, indent=2)
-        file.write("\n")
-    os.replace(temporary, f"{path}.json")

@@ -10,6 +10,7 @@ by "_", and cut into the longest subwords from the left. Every text comes back f
 """
 
 import collections
+import itertools
 import re
 import unicodedata
 
@@ -78,8 +79,7 @@ class SubwordVocabulary:
                 break
             if number != PAD_ID:
                 pieces.append(self.subwords[number])
-        words = [unescape(word) for word in "".join(pieces).split("_") if word]
-        return join_words(words)
+        return join_words([unescape(word) for word in "".join(pieces).split("_") if word])
 
     def escape(self, word):
         """The word in characters of the alphabet, with the end mark."""
@@ -148,10 +148,7 @@ def unescape(word):
 
 def count_words(texts):
     """A Counter of the words of an iterable of texts."""
-    counts = collections.Counter()
-    for text in texts:
-        counts.update(split_words(text))
-    return counts
+    return collections.Counter(itertools.chain.from_iterable(map(split_words, texts)))
 
 
 def build_vocabulary(word_counts, size, rare_characters=5):
@@ -208,13 +205,12 @@ def _count_subwords(word_counts, vocabulary):
 def _choose(counts, alphabet, min_count):
     """The frequent subwords, the most frequent first; what a longer one covers no longer counts for its beginnings."""
     frequent = [subword for subword, count in counts.items() if count >= min_count]
-    chosen = {character: counts.get(character, 0) for character in alphabet}
+    chosen = {}
     for subword in sorted(frequent, key=lambda subword: (-len(subword), subword)):
         count = counts[subword]
         if count >= min_count or subword in alphabet:
             chosen[subword] = count
             for end in range(1, len(subword)):
                 counts[subword[:end]] -= count
-    for character in alphabet:
-        chosen[character] = max(counts.get(character, 0), 0)
+    chosen |= {character: max(counts[character], 0) for character in alphabet}
     return sorted(chosen, key=lambda subword: (-chosen[subword], subword))

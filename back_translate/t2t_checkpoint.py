@@ -31,9 +31,7 @@ def read_checkpoint(path, num_heads, target_space_id=0):
     for name, shape in weight_shapes(config).items():
         if name == "embedding":
             continue
-        found = stored.get(BODY + name)
-        if found is None:
-            raise ValueError(f"{path} lacks the variable {BODY + name}: expected a tensor2tensor Transformer.")
+        found = shape_of(path, stored, BODY + name)
         if found != tuple(shape):
             raise ValueError(f"{path}: {BODY + name} has shape {found}, expected {tuple(shape)}.")
         weights[name] = reader.get_tensor(BODY + name)
@@ -48,10 +46,7 @@ def find_config(path, stored, num_heads, target_space_id):
             f"{path} has no transformer/symbol_modality_*/shared/weights_*: expected a tensor2tensor Transformer with "
             "shared embeddings, such as transformer_base or transformer_big."
         )
-    filter_name = f"{BODY}encoder/layer_0/ffn/conv1/kernel"
-    if filter_name not in stored:
-        raise ValueError(f"{path} lacks the variable {filter_name}: expected a tensor2tensor Transformer.")
-    hidden_size, filter_size = stored[filter_name]
+    hidden_size, filter_size = shape_of(path, stored, f"{BODY}encoder/layer_0/ffn/conv1/kernel")
     return TransformerConfig(
         vocab_size=sum(stored[name][0] for name in shards),
         hidden_size=hidden_size,
@@ -63,9 +58,14 @@ def find_config(path, stored, num_heads, target_space_id):
     )
 
 
+def shape_of(path, stored, name):
+    if name not in stored:
+        raise ValueError(f"{path} lacks the variable {name}: expected a tensor2tensor Transformer.")
+    return stored[name]
+
+
 def count_layers(stored, half):
-    pattern = re.compile(f"{BODY}{half}/layer_(\\d+)/ffn/conv1/kernel$")
-    return len([name for name in stored if pattern.match(name)])
+    return sum(re.match(f"{BODY}{half}/layer_(\\d+)/ffn/conv1/kernel$", name) is not None for name in stored)
 
 
 def read_embedding(reader, stored):

@@ -9,7 +9,6 @@ The finished model is in <model_dir>/model. A run that was stopped goes on when 
 """
 
 import collections
-import dataclasses
 import os
 import time
 import types
@@ -18,22 +17,22 @@ import unicodedata
 import numpy as np
 import sacrebleu
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 
-from back_translate import engines, model_files
+from back_translate import engines, model_files, stage_files
 from back_translate.subwords import EOS_ID, PAD_ID, build_vocabulary, count_words
 from back_translate.transformer import SIZES, Noise, Transformer, TransformerConfig
-from utils import run_dir, settings
+from utils import cli, files, run_dir, settings
 from utils.schedules import WarmupInverseSqrt
-from utils.settings import setting
+from utils.settings import Settings, config_class, setting
 
 FLAGS = flags.FLAGS
 Pair = collections.namedtuple("Pair", "source target")
 WINDOW_BATCHES = 50  # so many batches are drawn together and sorted by length
 
 
-@dataclasses.dataclass(frozen=True)
-class TrainConfig:
+@config_class()
+class TrainConfig(Settings):
     # Corpus
     corpus: str = setting("", "File of lines: source text, tab, target text.", resumable=True)
     source_file: str = setting("", "Instead of corpus: a text on each line.", resumable=True)
@@ -62,7 +61,7 @@ class TrainConfig:
     storage: str = setting("float16", "Numbers in the saved model.", model_files.STORAGES, resumable=True)
 
     def __post_init__(self):
-        settings.check(self)
+        super().__post_init__()
         if bool(self.corpus) == bool(self.source_file and self.target_file):
             raise ValueError("expected either corpus, or source_file and target_file.")
 
@@ -86,30 +85,18 @@ def read_pairs(config):
 
 def _read_corpus(config):
     if config.corpus:
-        for number, line in enumerate(_read_lines(config.corpus), start=1):
-            columns = line.split("\t")
-            if len(columns) < 2 and line:
+        for number, line in enumerate(stage_files.read_lines(config.corpus), start=1):
+            if line and "\t" not in line:
                 raise ValueError(f"{config.corpus}, line {number}: expected a tab between two texts.")
             if line:
-                yield Pair(*columns[:2])
+                yield Pair(*line.split("\t")[:2])
         return
-    sources, targets = list(_read_lines(config.source_file)), list(_read_lines(config.target_file))
+    sources, targets = (list(stage_files.read_lines(path)) for path in (config.source_file, config.target_file))
     if len(sources) != len(targets):
         raise ValueError(
             f"{config.source_file} has {len(sources)} lines, {config.target_file} has {len(targets)}: expected as many."
         )
     yield from map(Pair, sources, targets)
-
-
-def _read_lines(path):
-    if not os.path.isfile(path):
-        raise ValueError(f"{path} does not exist: expected a text file.")
-    with open(path, encoding="utf-8", newline="\n") as file:
-        try:
-            for line in file:
-                yield line.rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise ValueError(f"{path} is not UTF-8 ({error}).") from error
 
 
 def _clean(pair):
@@ -239,8 +226,7 @@ def train(config, model_dir):
     checkpoints = run_dir.Checkpoints(model_dir, parts, config.average)
     step = checkpoints.restore_last()
     make_steps(create_train_step(model, optimizer, config), corpus, config, model_dir, checkpoints, step)
-    weights = average_weights(checkpoints, model)
-    return finish(config, model_dir, model_config, vocabulary, weights, held_out)
+    return finish(config, model_dir, model_config, vocabulary, average_weights(checkpoints, model), held_out)
 
 
 def create_vocabulary(pairs, config, model_dir):
@@ -293,19 +279,19 @@ def finish(config, model_dir, model_config, vocabulary, weights, held_out):
     result = {"bleu": bleu.score, "num_held_out": len(held_out), "train_steps": config.train_steps}
     result["examples"] = [{"source": s.source, "target": s.target, "output": o} for s, o in zip(held_out[:20], outputs)]
     model_files.save_model(folder, model_config, vocabulary, weights, config.storage, {"bleu": round(bleu.score, 2)})
-    run_dir.write_json(os.path.join(model_dir, "result.json"), result | run_dir.versions())
+    files.write_json(os.path.join(model_dir, "result.json"), result | run_dir.versions())
     return result
 
 
-def main(_):
-    try:
-        result = train(settings.from_flags(TrainConfig), FLAGS.model_dir)
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def define_flags():
+    flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
+    settings.define_flags(TrainConfig)
+
+
+def main():
+    result = train(settings.from_flags(TrainConfig), FLAGS.model_dir)
     print(f"BLEU {result['bleu']:.2f} on {result['num_held_out']:,} pairs; the model is in {FLAGS.model_dir}/model")
 
 
 if __name__ == "__main__":
-    flags.DEFINE_string("model_dir", None, "Folder of the run.", required=True)
-    settings.define_flags(TrainConfig)
-    app.run(main)
+    cli.run(main, define_flags)

@@ -4,10 +4,7 @@
     encoded = model.encode(source_ids)                       # int32 [batch, length] padded with 0
     logits = model.decode(encoded, source_ids, target_ids)   # teacher forcing: [batch, length, vocabulary]
 
-What tensor2tensor does and other implementations may not: embeddings are multiplied by √hidden_size and are zero for
-id 0; the timing signal is all sines followed by all cosines; layers normalise their input, and encoder and decoder
-their output once more; attention has no biases; softmax and both embeddings share their weights; one row of a table
-of target languages is added to the encoder's input.
+What tensor2tensor does and other implementations may not stands in docs/back_translation.md.
 """
 
 import dataclasses

@@ -7,6 +7,7 @@ A process that was killed goes on after its last whole block when the same comma
 same file as if it had never stopped. Lines without letters stay as they are.
 """
 
+import functools
 import hashlib
 import itertools
 import os
@@ -14,12 +15,14 @@ import sys
 import time
 
 import tensorflow as tf
-from absl import app, flags
+from absl import flags
 from tqdm import tqdm
 
 from back_translate import engines, stage_files
 from back_translate.protect import Protection, read_terms
 from back_translate.split_paragraphs import has_letters
+from utils import cli, files
+from utils.settings import flag_values
 
 FLAGS = flags.FLAGS
 
@@ -56,12 +59,10 @@ def translate_file(input_file, output_file, engine, model, sampling, protect="",
     with stage_files.create(output_file, settings, resume=True) as file:
         num_done = keep_whole_blocks(file, block_size)
         pairs = itertools.islice(zip(stage_files.read_lines(input_file), originals), num_done, None)
-        progress = Progress(num_done, num_sentences)
-        while block := list(itertools.islice(pairs, block_size)):
+        blocks = iter(lambda: list(itertools.islice(pairs, block_size)), [])
+        for block in show_progress(blocks, num_done, num_sentences):
             file.writelines(f"{line}\n".encode() for line in translate(*map(list, zip(*block))))
             stage_files.sync(file)
-            progress.advance(len(block))
-        progress.close()
     print(f"{output_file}: {num_sentences:,} sentences")
 
 
@@ -86,8 +87,7 @@ def sha256_of_folder(folder):
     for name in sorted(tf.io.gfile.listdir(folder)):
         path = os.path.join(folder, name)
         if not tf.io.gfile.isdir(path):
-            with tf.io.gfile.GFile(path, "rb") as file:
-                digest.update(f"{name}\n".encode() + hashlib.sha256(file.read()).digest())
+            digest.update(f"{name}\n".encode() + bytes.fromhex(files.checksum(path)))
     return digest.hexdigest()
 
 
@@ -111,16 +111,13 @@ def keep_whole_blocks(file, block_size):
 def create_function(engine, terms):
     """A function of a list of sentences and a list of their originals that returns their translations."""
 
-    def translate(sentences):
-        return translate_letters(engine, sentences)
-
-    def translate_protected(sentences, originals):
-        return protection.translate(translate, sentences, originals if originals[0] is not None else None)
-
+    translate = functools.partial(translate_letters, engine)
     if terms is None:
         return lambda sentences, originals: translate(sentences)
     protection = Protection(terms)
-    return translate_protected
+    return lambda sentences, originals: protection.translate(
+        translate, sentences, originals if originals[0] is not None else None
+    )
 
 
 def translate_letters(engine, sentences):
@@ -138,25 +135,19 @@ def as_line(text):
     return " ".join(text.split()).encode("utf-8", "replace").decode()
 
 
-class Progress:
-    """A bar on a terminal, otherwise a line for each block: sentences per second and the time left."""
-
-    def __init__(self, num_done, num_sentences):
-        self.bar = tqdm(total=num_sentences, initial=num_done, unit="sentence", disable=None)
-        self.num_done, self.num_sentences = num_done, num_sentences
-        self.start, self.started = num_done, time.time()
-
-    def advance(self, count):
-        self.num_done += count
-        self.bar.update(count)
-        if self.bar.disable:
-            speed = (self.num_done - self.start) / max(time.time() - self.started, 1e-9)
-            left = tqdm.format_interval((self.num_sentences - self.num_done) / speed)
-            done = f"{self.num_done:,}/{self.num_sentences:,} sentences"
-            print(f"{done}  {speed:.1f} sentences/s  {left} left", file=sys.stderr, flush=True)
-
-    def close(self):
-        self.bar.close()
+def show_progress(blocks, start, num_sentences):
+    """Yields the blocks; a bar on a terminal, else a line after each, tells sentences per second and the time left."""
+    num_done, started = start, time.time()
+    with tqdm(total=num_sentences, initial=start, unit="sentence", disable=None) as bar:
+        for block in blocks:
+            yield block
+            num_done += len(block)
+            bar.update(len(block))
+            if bar.disable:
+                speed = (num_done - start) / max(time.time() - started, 1e-9)
+                left = tqdm.format_interval((num_sentences - num_done) / speed)
+                done = f"{num_done:,}/{num_sentences:,} sentences"
+                print(f"{done}  {speed:.1f} sentences/s  {left} left", file=sys.stderr, flush=True)
 
 
 def define_flags():
@@ -183,23 +174,11 @@ def define_flags():
     )
 
 
-def main(_):
-    sampling = {name: FLAGS[name].value for name in ("seed", "top_k", "top_p", "batch_tokens")}
-    try:
-        translate_file(
-            FLAGS.input_file,
-            FLAGS.output_file,
-            FLAGS.engine,
-            FLAGS.model,
-            {"temperature": FLAGS.sampling_temp, **sampling},
-            FLAGS.protect,
-            FLAGS.original_file,
-            FLAGS.block_size,
-        )
-    except (ValueError, OSError) as error:
-        raise SystemExit(f"error: {error}") from error
+def main():
+    sampling = {"temperature": FLAGS.sampling_temp, **flag_values("seed", "top_k", "top_p", "batch_tokens")}
+    names = "input_file", "output_file", "engine", "model", "protect", "original_file", "block_size"
+    translate_file(sampling=sampling, **flag_values(*names))
 
 
 if __name__ == "__main__":
-    define_flags()
-    app.run(main)
+    cli.run(main, define_flags)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from back_translate import engines
-from utils import run_dir
+from utils import files
 
 MODELS = Path(engines.__file__).parent / "models"
 SENTENCES = ["I don't know what to do.", "He bought a new car.", "We are going to the sea next week."]
@@ -14,7 +14,7 @@ SENTENCES = ["I don't know what to do.", "He bought a new car.", "We are going t
 
 @pytest.mark.parametrize("name", ["en_fr", "fr_en"])
 def test_the_readme_states_the_bleu_of_the_model(name):
-    bleu = run_dir.read_json(MODELS / name / "config.json")["facts"]["bleu"]
+    bleu = files.read_json(MODELS / name / "config.json")["facts"]["bleu"]
     assert bleu >= 25
     assert re.search(rf"\| `{name}` \|.*\| {bleu:.1f} \|", (MODELS / "README.md").read_text())
 

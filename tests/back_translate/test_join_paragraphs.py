@@ -78,5 +78,5 @@ def test_of_two_workers_that_finish_together_one_joins_and_none_fails(tmp_path, 
     flags = {"input_file": paths, "split_file": paths, "output_file": output}
     monkeypatch.setattr("back_translate.join_paragraphs.FLAGS", type("Flags", (), flags))
     with stage_files.create(output, {}):
-        main([])
+        main()
     assert "para.txt.part is being written by another process" in capsys.readouterr().out

@@ -17,6 +17,8 @@ from augmentation.back_translation import open_paraphrases, paraphrase_path
 from tests.back_translate.small_translation import write_model
 from tests.text import small_data
 from text import preprocess
+from text.config import PreprocessConfig
+from text.datasets import lists
 
 ROOT = Path(__file__).parents[2]
 # Stands for back_translate.translate where only the course of the stages matters: each sentence gets the seed in front.
@@ -65,6 +67,7 @@ def seeds_in(output):
 # ---- run.sh ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_three_workers_and_two_copies_give_what_one_worker_gives(project, tmp_path):
     lines = ["One. Two!", "", "10/10", "Three. Four.", "Five."]
     (tmp_path / "in.txt").write_text("".join(f"{line}\n" for line in lines))
@@ -138,6 +141,7 @@ def test_bad_options_end_the_run_with_a_message(project, tmp_path, message):
     assert "asked:" not in result.stdout
 
 
+@pytest.mark.slow
 def test_texts_are_exported_paraphrased_and_read_by_the_preprocessing(project, tmp_path):
     """From a user's texts to records; the first translation is made by a real model."""
     translate_back = f'{sys.executable} {project}/translate.py "${{@:3}}"'
@@ -146,20 +150,17 @@ def test_texts_are_exported_paraphrased_and_read_by_the_preprocessing(project, t
     )
     small_data.write_vocab(tmp_path / "vocab.txt")
     texts = ["The cat sat on the mat.\nIt was the best film of all.", "10/10!", "Tom has 25 dogs, and I have none."]
-    source = preprocess.create_list_source("mine", ["no", "yes"], (texts, [0, 1, 0]))
+    source = lists.create_source("csv", ["no", "yes"], (texts, [0, 1, 0]))
     preprocess.export_texts(source, str(tmp_path / "texts.txt"))
     models = f"--model={write_model(tmp_path / 'there')},{tmp_path}/back"
     result = run(project, "--input_file=texts.txt", "--output_dir=bt", models, "--sampling_temp=0.8")
     assert result.returncode == 0, result.stderr
     lines = (tmp_path / "bt/unsup_in/sample_0.8/para/para_0.txt").read_text(encoding="utf-8").split("\n")
     assert len(lines) == 4 and lines[1] == "1-10/10!" and lines[0].startswith("1-") and "cat sat" not in lines[0]
-    preprocess.write_records(
-        source,
-        str(tmp_path / "out"),
-        str(tmp_path / "vocab.txt"),
-        aug_ops="bt-0.8",
-        back_translation_dir=tmp_path / "bt",
-    )
+    paths = {"data_dir": str(tmp_path / "out"), "vocab_file": str(tmp_path / "vocab.txt")}
+    paths["back_translation_dir"] = str(tmp_path / "bt")
+    config = PreprocessConfig(task_name="csv", data_type="unsup", aug_ops="bt-0.8", workers=1, **paths)
+    preprocess.write_records(config, source)
     assert (tmp_path / "out/unsup/bt-0.8/copy-000/info.json").exists()
 
 

@@ -13,6 +13,8 @@ from back_translate.subwords import SubwordVocabulary, build_vocabulary, count_w
 from back_translate.train import Corpus, Pair, TrainConfig, hold_out, read_pairs, smoothed_loss
 from back_translate.transformer import Transformer, TransformerConfig
 
+pytestmark = pytest.mark.slow
+
 WORDS = {"the": "le", "small": "petit", "red": "rouge", "cat": "chat", "dog": "chien", "sees": "voit", "likes": "aime"}
 NOUNS, ADJECTIVES, VERBS = ["cat", "dog"], ["small", "red"], ["sees", "likes"]
 
@@ -190,7 +192,7 @@ def _plain(key):
     "content, message",
     [
         (b"a\tb\nno tab here\n", "corpus.tsv, line 2: expected a tab between two texts"),
-        (b"a\t\xff\n", "corpus.tsv is not UTF-8"),
+        (b"a\t\xff\n", "corpus.tsv, line 1 is not UTF-8"),
         (b"a\tb\n", "held_out=4: the corpus has only 1 pairs"),
         (b"a\tb\na\tc\na\td\na\te\na\tf\n", "held_out=4 leaves no pair to train on"),
     ],

@@ -71,6 +71,7 @@ def run(folder, lines, **options):
 # ---- stopped and continued ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_killed_process_is_continued_and_the_result_is_the_same_file(tmp_path, model, sentences_path, uninterrupted):
     output, part = tmp_path / "out.txt", tmp_path / "out.txt.part"
     flags = {"input_file": sentences_path, "output_file": output, "model": model, "seed": 1, "block_size": 3}
