@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from image import datasets
-from text.datasets import IMDB_ARCHIVE, IMDB_ARCHIVE_MD5
+from image.datasets import cifar10
+from text.datasets.imdb import ARCHIVE as IMDB_ARCHIVE
+from text.datasets.imdb import ARCHIVE_MD5 as IMDB_ARCHIVE_MD5
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
 CONTENT = bytes(range(256)) * 40
@@ -23,7 +24,7 @@ SVHN_MD5 = {
     "test_32x32.mat": "eb5a983be6a315427106f1b164d9cef3",
     "extra_32x32.mat": "a93ce644f1a588dc4d68dda5feec44a7",
 }
-CIFAR10_MD5 = {form.archive: form.md5 for form in datasets.CIFAR10_FORMS}
+CIFAR10_MD5 = {form.archive: form.md5 for form in cifar10.FORMS}
 
 
 class Handler(http.server.BaseHTTPRequestHandler):

@@ -52,6 +52,7 @@ def flags_in_scripts():
         if script.name in ("lib_setup.sh", "test.sh"):  # pip's and pytest's flags
             continue
         code = re.sub(r"(^|\s)#.*", "", script.read_text()).replace("\\\n", " ")
+        code = re.sub(r"bash back_translate/run\.sh.*", "", code)  # which has options of its own
         modules = set(re.findall(r"python -m ([\w.]+)", code))
         for flag in sorted(set(re.findall(r"(?<![\w-])--([a-z_]+)", code))):
             if modules:

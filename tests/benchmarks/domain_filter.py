@@ -12,7 +12,7 @@ import numpy as np
 
 from image import export, filter_domain, train
 from image.config import Config
-from image.datasets import DATASETS
+from image.datasets import cifar10
 from tests.benchmarks.randaugment import create_smooth_images, seconds
 from utils import domain_filter
 
@@ -21,16 +21,15 @@ BATCH_SIZE = 256
 
 def filter_file(path, exported, folder):
     """Does what image.filter_domain does up to the choice, from the checksum of the pool on."""
-    pool = filter_domain.open_pool(path, exported.facts.image_size)
+    pool, image_size = filter_domain.open_pool(path), exported.facts.image_size
     state_path = os.path.join(folder, "state.npz")
     selection = domain_filter.select(
-        lambda start: pool.read(range(start, pool.num_examples)),
-        pool.num_examples,
+        lambda start: filter_domain.read_usable(pool, image_size, range(start, pool.num_images)),
+        pool.num_images,
         lambda images: exported.predict_proba(np.stack(images), BATCH_SIZE),
         exported.facts.num_classes,
-        num_per_class=100,
-        block_size=filter_domain.BATCHES_PER_BLOCK * BATCH_SIZE,
-        state_path=state_path,
+        filter_domain.Config("model", path, 100, batch_size=BATCH_SIZE, data_dir="data", output_dir=folder),
+        state_path,
         settings={"pool": pool.checksum},
     )
     os.remove(state_path)
@@ -58,9 +57,9 @@ def main():
     parser.add_argument("--num_rounds", type=int, default=5)
     arguments = parser.parse_args()
     config = Config(wrn_depth=arguments.wrn_depth, wrn_size=arguments.wrn_size, wrn_stem_stride=2)
-    model = train.create_model(config, DATASETS["cifar10"])
+    model = train.create_model(config, cifar10.FACTS)
     with tempfile.TemporaryDirectory() as folder:
-        export.export(model, DATASETS["cifar10"], os.path.join(folder, "export"))
+        export.export(model, cifar10.FACTS, os.path.join(folder, "export"))
         exported = export.load(os.path.join(folder, "export"))
         small, large = os.path.join(folder, "small.npy"), os.path.join(folder, "large.npy")
         write_pool(small, arguments.num_images)

@@ -4,33 +4,39 @@ python -m tests.benchmarks.preprocess [--cifar_file=data_batch_1.bin] [--num_cop
 """
 
 import argparse
-import functools
 import glob
 import os
 import tempfile
+from typing import NamedTuple
 
 import numpy as np
 
 from augmentation.randaugment import draw_policies
 from image import preprocess
-from image.datasets import DATASETS
+from image.config import DataConfig
+from image.datasets import Source, cifar10
 from tests import pillow_reference
 from tests.benchmarks.randaugment import create_smooth_images, read_cifar_images, seconds
 
 
-def read_arrays(cifar_file):
-    if cifar_file:
-        images = read_cifar_images(cifar_file, 10_000)
-    else:
-        images = create_smooth_images(10_000, np.random.default_rng(0))
-    return {"unlabelled": (images, None)}
+class Images(NamedTuple):
+    """Reads images when called."""
+
+    cifar_file: str
+
+    def __call__(self):
+        if self.cifar_file:
+            images = read_cifar_images(self.cifar_file, 10_000)
+        else:
+            images = create_smooth_images(10_000, np.random.default_rng(0))
+        return {"unlabeled": (images, None)}
 
 
 def write_copies(cifar_file, num_copies, workers):
     """Writes all copies. Returns records per second without the start of the processes, and bytes per record."""
     with tempfile.TemporaryDirectory() as folder:
-        plans = preprocess.plan_unlabelled(folder, 10_000, "randaugment", num_copies, seed=0)
-        preprocess.write_sets(plans, functools.partial(read_arrays, cifar_file), DATASETS["cifar10"], workers=workers)
+        config = DataConfig(data_dir=folder, aug_copy=num_copies)
+        preprocess.write_records(config, Source(cifar10.FACTS, Images(cifar_file), {}), seed=0, workers=workers)
         shards = [os.stat(path) for path in glob.glob(f"{folder}/**/*.tfrecord", recursive=True)]
     # From the first finished shard to the last: what the first wave of shards took is not counted, nor its records.
     shards.sort(key=lambda shard: shard.st_mtime)
@@ -46,7 +52,7 @@ def main():
     parser.add_argument("--num_copies", type=int, default=10)
     parser.add_argument("--num_rounds", type=int, default=3)
     arguments = parser.parse_args()
-    images = read_arrays(arguments.cifar_file)["unlabelled"][0][:2000]
+    images = Images(arguments.cifar_file)()["unlabeled"][0][:2000]
     policies = draw_policies(*images.shape[:3], np.random.default_rng(1))
     speeds = {"pillow": [], 1: [], 2: []}
     for _ in range(arguments.num_rounds):

@@ -7,26 +7,27 @@ import argparse
 import os
 import tempfile
 import time
-import types
 
 import numpy as np
 import tensorflow as tf
 
 from tests.benchmarks.text_preprocess import create_reviews, write_vocab
 from text import input_pipeline, preprocess
+from text.config import Config, PreprocessConfig
+from text.datasets import lists
 
 NUM_TEXTS = 10_000
 
 
 def write_records(data_dir, max_seq_length):
+    """Returns the settings that preprocessing and training share."""
     texts, words = create_reviews(NUM_TEXTS, np.random.default_rng(0))
     vocab_path = os.path.join(data_dir, "vocab.txt")
     write_vocab(vocab_path, words)
-    source = preprocess.create_list_source("reviews", ("bad", "good"), (texts, np.arange(NUM_TEXTS) % 2))
-    draw = {"sup_size": 20, "label_seed": -1, "dev_size": 0, "sup_ids_file": ""}
-    preprocess.write_records(
-        source, data_dir, vocab_path, draw=draw, aug_ops="tf_idf-0.7", max_seq_length=max_seq_length
-    )
+    source = lists.create_source("csv", ("bad", "good"), (texts, np.arange(NUM_TEXTS) % 2))
+    settings = {"task_name": "csv", "data_dir": data_dir, "max_seq_length": max_seq_length, "aug_ops": "tf_idf-0.7"}
+    preprocess.write_records(PreprocessConfig(vocab_file=vocab_path, workers=1, **settings), source)
+    return settings
 
 
 def measure(config, data, fixed_length, num_batches):
@@ -54,12 +55,8 @@ def main():
     parser.add_argument("--num_batches", type=int, default=320)
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as data_dir:
-        write_records(data_dir, arguments.max_seq_length)
-        config = types.SimpleNamespace(
-            **{"task_name": "reviews", "data_dir": data_dir, "sup_size": 20, "label_seed": -1, "dev_size": 0},
-            **{"sup_ids_file": "", "aug_ops": "tf_idf-0.7", "aug_copy": 1, "max_seq_length": arguments.max_seq_length},
-            **{"train_batch_size": 8, "unsup_ratio": 3, "shuffle_buffer": arguments.shuffle_buffer, "seed": 0},
-        )
+        settings = write_records(data_dir, arguments.max_seq_length)
+        config = Config(model_name="bag_of_words", shuffle_buffer=arguments.shuffle_buffer, **settings)
         data = input_pipeline.open_data(config)
         for name, fixed_length in (("bucketed", False), ("fixed", True)):
             padding, speed, shapes = measure(config, data, fixed_length, arguments.num_batches)

@@ -6,7 +6,6 @@ Times are of the processor, all threads together, so that other work on the mach
 """
 
 import argparse
-import functools
 import glob
 import gzip
 import json
@@ -18,7 +17,9 @@ import time
 import numpy as np
 
 from tests.text import bert_tokenizer_reference
-from text import preprocess
+from text import encoding, preprocess
+from text.config import PreprocessConfig
+from text.datasets import lists
 from text.tokenization import read_vocab
 
 NUM_WORDS, WORDS_PER_TEXT = 60_000, 230
@@ -74,16 +75,18 @@ def main():
             with gzip.open(arguments.texts_file) as file:
                 texts = [json.loads(line)["text"] for line in file]
         ids = {piece: number for number, piece in enumerate(read_vocab(vocab_path))}
-        source = preprocess.create_list_source("reviews", ("bad", "good"), (texts, [0] * len(texts)))
+        source = lists.create_source("csv", ("bad", "good"), (texts, [0] * len(texts)))
         speeds = {"plain": [], "whole": []}
         for number in range(arguments.num_rounds):
             plain_texts = texts[: arguments.num_plain]
             duration = cpu_seconds(lambda: tokenize_plainly(plain_texts, ids))
             speeds["plain"].append(len(plain_texts) / duration)
-            preprocess.load_tokenizer.cache_clear()
+            encoding.load_tokenizer.cache_clear()
             output_dir = os.path.join(folder, str(number))
-            write = functools.partial(preprocess.write_records, source, output_dir, vocab_path, aug_ops="tf_idf-0.7")
-            duration = cpu_seconds(write)
+            config = PreprocessConfig(
+                task_name="csv", data_dir=output_dir, vocab_file=vocab_path, data_type="unsup", workers=1
+            )
+            duration = cpu_seconds(lambda: preprocess.write_records(config, source))
             speeds["whole"].append(len(texts) / duration)
         num_bytes = sum(map(os.path.getsize, glob.glob(f"{output_dir}/**/*.tfrecord", recursive=True)))
     plain, whole = np.median(speeds["plain"]), np.median(speeds["whole"])

@@ -18,10 +18,11 @@ import tensorflow as tf
 
 from text import input_pipeline, record_format
 from text.config import Config
-from text.datasets import Facts
-from text.models import BertConfig, create_network
+from text.datasets.source import Facts
+from text.models.bert import BertConfig, create_bert
 from utils import records
 from utils.optimizers import BertAdamW
+from utils.settings import ObjectiveConfig
 from utils.uda_model import UDAModel
 
 VOCAB_SIZE, UNSUP_RATIO, MAX_LENGTH = 30522, 3, 128
@@ -29,9 +30,8 @@ MINILM = BertConfig(VOCAB_SIZE, hidden_size=384, num_hidden_layers=6, num_attent
 
 
 def create_model(joint_pass):
-    model = UDAModel(
-        functools.partial(create_network, MINILM, 2, MAX_LENGTH), num_classes=2, train_steps=1000, joint_pass=joint_pass
-    )
+    create = functools.partial(create_bert, MINILM, 2, MAX_LENGTH)
+    model = UDAModel(create, num_classes=2, objective=ObjectiveConfig(), joint_pass=joint_pass)
     model.compile(BertAdamW(1e-5))
     return model
 

@@ -66,7 +66,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         try:
             convert.write_ctranslate2(f"{folder}/ct2", *model_files.load_model(flags.model), "float32")
-            compared["CTranslate2 float32"] = engines.CTranslate2Engine.load(f"{folder}/ct2")
+            compared["CTranslate2 float32"] = engines.CTranslate2Engine(f"{folder}/ct2")
         except ValueError as error:
             print(error)
         translations = native.translate(sentences)  # which also compiles

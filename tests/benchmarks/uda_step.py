@@ -9,15 +9,14 @@ import numpy as np
 import tensorflow as tf
 
 from image.config import Config
-from image.datasets import DATASETS
+from image.datasets import cifar10
 from image.models import create_network
 from image.train import create_model, create_optimizer
 from tests.benchmarks.randaugment import seconds
-from utils.training import examples_per_step
 
 
 def create_uda_step(config, rng):
-    model = create_model(config, DATASETS["cifar10"])
+    model = create_model(config, cifar10.FACTS)
     model.compile(create_optimizer(config))
     sizes = {"sup": 1, "original": config.unsup_ratio, "augmented": config.unsup_ratio}
     batch = {key: random_images(rng, ratio * config.train_batch_size) for key, ratio in sizes.items()}
@@ -25,9 +24,9 @@ def create_uda_step(config, rng):
 
 
 def create_plain_step(config, rng):
-    model = create_network(config, DATASETS["cifar10"])
+    model = create_network(config, cifar10.FACTS)
     model.compile(create_optimizer(config), tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    num_images = examples_per_step(config)
+    num_images = config.examples_per_step
     return create_step(model, (random_images(rng, num_images), rng.integers(0, 10, num_images)))
 
 
@@ -57,7 +56,7 @@ def main():
             durations[name].append(seconds(step)[0])
     medians = {name: np.median(values[2:]) for name, values in durations.items()}
     for name, value in medians.items():
-        print(f"{name:6} step: {1000 * value / examples_per_step(config):7.3f} ms per image")
+        print(f"{name:6} step: {1000 * value / config.examples_per_step:7.3f} ms per image")
     ratios = np.array(durations["UDA"][2:]) / durations["plain"][2:]
     print(f"UDA / plain: {np.median(ratios):.3f} (median of {len(ratios)} pairs)")
 
