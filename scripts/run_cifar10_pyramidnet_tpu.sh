@@ -2,15 +2,16 @@
 # CIFAR-10 with 4,000 labels, PyramidNet-272 with ShakeDrop (26 million parameters), on TPUs (paper, table 3 and
 # appendix E).
 #
-#   TPU=my-tpu DATA=gs://bucket/cifar10 RUNS=gs://bucket/runs bash scripts/run_cifar10_pyramidnet_tpu.sh [more flags]
+#   bash scripts/preprocess_cifar10.sh
+#   TPU=my-tpu bash scripts/run_cifar10_pyramidnet_tpu.sh [more flags]
 #
-# DATA holds the records of scripts/preprocess_cifar10.sh. The paper's "one annealing cycle" of the cosine is the
-# original release's 7/8 of a quarter cosine here, and what the paper leaves open is as for the Wide ResNet: temperature,
-# threshold, weight decay, moving average.
+# For a remote TPU copy data/cifar10 to cloud storage, and add DATA=gs://bucket/cifar10 RUNS=gs://bucket/runs.
+# The paper's "one annealing cycle" of the cosine is the original release's 7/8 of a quarter cosine here, and what the
+# paper leaves open is as for the Wide ResNet: temperature, threshold, weight decay, moving average.
 # Batch-norm statistics are computed over all cores, as one GPU would.
 # Hardware: the paper's was 32 TPU v3 cores.
 # Error rate, the paper's: 2.7 %.
-# Error rate and time, measured with this code: (not measured here)
+# Error rate and time, measured here:
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh

