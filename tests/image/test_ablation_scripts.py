@@ -2,15 +2,16 @@
 
 import csv
 import json
-import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from tests.image.small_data import TINY_RUN, write_cifar10
+from tests.programs import write_stub_environment
 
 pytestmark = pytest.mark.slow
 
@@ -23,13 +24,8 @@ def root(tmp_path):
     for name in ("image", "augmentation", "utils"):
         (tmp_path / name).symlink_to(ROOT / name)
     shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
-    python = tmp_path / ".venv/bin/python"
-    python.parent.mkdir(parents=True)
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
-    python.chmod(0o755)
-    for name in ("requirements.lock", ".venv/installed.lock"):
-        shutil.copy(ROOT / "requirements.lock", tmp_path / name)
-    return tmp_path
+    environment = write_stub_environment(tmp_path, python=f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    return SimpleNamespace(path=tmp_path, environment=environment)
 
 
 def write_finished_run(model_dir, error_rate):
@@ -39,8 +35,8 @@ def write_finished_run(model_dir, error_rate):
 
 
 def test_an_ablation_trains_what_is_missing_and_writes_its_table(root):
-    write_cifar10(root / "data/raw/cifar10")
-    runs = root / "runs/ablation_unlabeled_size"
+    write_cifar10(root.path / "data/raw/cifar10")
+    runs = root.path / "runs/ablation_unlabeled_size"
     write_finished_run(runs / "10_unlabelled_0", error_rate=0.5)
     flags = TINY_RUN | {"train_steps": 2, "eval_steps": 1, "aug": "crop_flip", "strategy": "one_device"}
     command = [
@@ -49,7 +45,7 @@ def test_an_ablation_trains_what_is_missing_and_writes_its_table(root):
         *(f"--{name}={value}" for name, value in flags.items()),
     ]
     settings = {"SEEDS": "0 1", "SIZES": "10", "SUP_SIZE": "20", "PREPROCESS_FLAGS": "--allow_partial --workers=1"}
-    process = subprocess.run(command, cwd=root, env=os.environ | settings, capture_output=True, text=True)
+    process = subprocess.run(command, cwd=root.path, env=root.environment | settings, capture_output=True, text=True)
     assert process.returncode == 0, process.stderr
     assert "runs/ablation_unlabeled_size/10_unlabelled_0 is finished" in process.stdout
     assert {path.name for path in (runs / "10_unlabelled_0").iterdir()} == {"result.json", "metrics.jsonl"}

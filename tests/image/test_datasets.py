@@ -1,11 +1,13 @@
 """The table of data sets, and those of official files on small files written in their formats."""
 
 import dataclasses
+import functools
 import hashlib
 import io
 import os
 import pickle
 import pickletools
+import re
 import struct
 import tarfile
 
@@ -41,7 +43,12 @@ class Python2Pickler(pickle._Pickler):
 def python2_pickle(value):
     file = io.BytesIO()
     Python2Pickler(file, protocol=2).dump(value)
-    return file.getvalue()
+    return with_module_names_of("numpy.core", file.getvalue())
+
+
+def with_module_names_of(core, pickled):
+    """What NumPy 1, where `core` is numpy.core, or NumPy 2, numpy._core, has pickled with protocol 2."""
+    return re.sub(rb"cnumpy\._?core\.", f"c{core}.".encode(), pickled)
 
 
 def write_batch(folder, name, images, labels, dump=python2_pickle):
@@ -210,6 +217,14 @@ def test_an_extracted_folder_goes_before_an_archive(tmp_path, examples):
 @pytest.mark.parametrize("protocol", [2, 4])
 def test_batches_pickled_by_python_3_are_read(tmp_path, examples, protocol):
     write_cifar10(tmp_path / PYTHON, examples, dump=lambda batch: pickle.dumps(batch, protocol=protocol))
+    assert_read(tmp_path, "test", examples, BATCHES[5:])
+
+
+@pytest.mark.parametrize("core", ["numpy.core", "numpy._core"])
+def test_batches_pickled_by_numpy_1_and_by_numpy_2_are_read(tmp_path, examples, core):
+    dump = functools.partial(pickle.dumps, protocol=2)
+    write_cifar10(tmp_path / PYTHON, examples, dump=lambda batch: with_module_names_of(core, dump(batch)))
+    assert f"c{core}.multiarray\n".encode() in (tmp_path / PYTHON / "test_batch").read_bytes()
     assert_read(tmp_path, "test", examples, BATCHES[5:])
 
 
