@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Sourced by the download scripts. `download URL FILE [MD5]` fetches one file with curl or wget and resumes what an
-# earlier run left in FILE.part; FILE appears only when the checksum fits. A FILE that fits is not fetched again.
+# Sourced by the download scripts. `download URL FILE [MD5]` fetches one file with curl, wget or Python and resumes what
+# an earlier run left in FILE.part; FILE appears only when the checksum fits. A FILE that fits is not fetched again.
 # Without MD5, any checksum fits.
 set -euo pipefail
 
@@ -25,11 +25,32 @@ fetch() {
     return "$status"
   elif command -v wget > /dev/null; then
     wget --continue --tries=1 --output-document="$part" "$url"
+  elif command -v python3 > /dev/null; then
+    python3 -c "$FETCH" "$url" "$part"
   else
-    echo "Neither curl nor wget is installed: install one of them, or put the file of $url in place yourself." >&2
+    echo "error: curl, wget or python3 is needed to fetch $url, found none of them. Install one." >&2
     exit 1
   fi
 }
+
+# What curl and wget do, for machines that have neither.
+FETCH='
+import http.client, os, shutil, sys, urllib.error, urllib.request
+url, part = sys.argv[1:]
+start = os.path.getsize(part) if os.path.exists(part) else 0
+request = urllib.request.Request(url, headers={"Range": f"bytes={start}-"} if start else {})
+try:
+    with urllib.request.urlopen(request, timeout=60) as response:
+        with open(part, "ab" if response.status == 206 else "wb") as file:  # 200: the server sends all of it
+            shutil.copyfileobj(response, file)
+        if response.length:
+            sys.exit(f"{url}: the connection ended, {response.length} bytes are missing")
+except urllib.error.HTTPError as error:
+    if error.code != 416:  # nothing comes after what is here: the checksum tells whether that is right
+        sys.exit(f"{url}: {error}")
+except (OSError, http.client.HTTPException) as error:
+    sys.exit(f"{url}: {error}")
+'
 
 download() {
   local url=$1 file=$2 md5=${3:-} part=$2.part found attempt

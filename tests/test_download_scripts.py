@@ -50,7 +50,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
         if content_range:
             self.send_header("Content-Range", content_range)
         self.end_headers()
-        self.wfile.write(body)
+        self.wfile.write(body[: self.server.cuts.pop() if self.server.cuts else None])
 
     def log_message(self, *args):
         pass
@@ -62,6 +62,7 @@ def server():
         server.files = {"/file": CONTENT}
         server.requests = []
         server.can_resume = True
+        server.cuts = []  # after how many bytes the next answers break off
         server.url = f"http://127.0.0.1:{server.server_port}"
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -76,16 +77,21 @@ def environment(**changes):
     return {**kept, **changes}
 
 
-@pytest.fixture(params=["curl", "wget"])
-def tool_path(request, tmp_path):
-    """A PATH with only one of the two tools."""
-    folder = tmp_path / "bin"
+def create_path(folder, *tools):
+    """A PATH with what the scripts need on every machine, and these tools."""
     folder.mkdir()
-    for name in ["bash", "cut", "dirname", "md5sum", "mkdir", "mv", "rm", "sleep", request.param]:
-        if not shutil.which(name):
+    for name in ["bash", "cut", "dirname", "md5sum", "mkdir", "mv", "rm", "sleep", *tools]:
+        program = sys.executable if name == "python3" else shutil.which(name)
+        if not program:
             pytest.skip(f"{name} is not installed")
-        (folder / name).symlink_to(shutil.which(name))
+        (folder / name).symlink_to(program)
     return str(folder)
+
+
+@pytest.fixture(params=["curl", "wget", "python3"])
+def tool_path(request, tmp_path):
+    """A PATH with only one of the three tools."""
+    return create_path(tmp_path / "bin", request.param)
 
 
 def download(url, file, md5=MD5, path=None):
@@ -129,6 +135,36 @@ def test_a_server_that_cannot_resume_sends_the_whole_file(server, tmp_path, tool
     assert (tmp_path / "file").read_bytes() == CONTENT
 
 
+def test_a_connection_that_breaks_off_is_resumed(server, tmp_path, tool_path):
+    server.cuts = [4000]
+    result = download(f"{server.url}/file", tmp_path / "file", path=tool_path)
+    assert result.returncode == 0, result.stderr
+    assert (tmp_path / "file").read_bytes() == CONTENT
+    assert [asked for _, asked in server.requests[1:]] == ["bytes=4000-"]
+
+
+def test_connections_that_always_break_off_leave_a_part_for_the_next_run(server, tmp_path, tool_path):
+    server.cuts = [1000] * 3
+    result = download(f"{server.url}/file", tmp_path / "file", path=tool_path)
+    assert result.returncode != 0
+    assert f"Run this script again to go on from what is in {tmp_path}/file.part" in result.stderr
+    assert "Traceback" not in result.stderr
+    assert (tmp_path / "file.part").read_bytes() == CONTENT[:3000]
+
+
+def test_a_server_that_does_not_answer_is_named_without_a_traceback(server, tmp_path, tool_path):
+    closed = server.url.rpartition(":")[0] + ":9"
+    result = download(f"{closed}/file", tmp_path / "file", path=tool_path)
+    assert result.returncode != 0
+    assert f"Could not fetch {closed}/file" in result.stderr and "Traceback" not in result.stderr
+
+
+def test_without_any_tool_the_message_names_them(server, tmp_path):
+    result = download(f"{server.url}/file", tmp_path / "file", path=create_path(tmp_path / "bin"))
+    assert result.returncode != 0
+    assert "curl, wget or python3 is needed" in result.stderr and "found none of them. Install one" in result.stderr
+
+
 def test_a_whole_part_only_needs_its_name(server, tmp_path, tool_path):
     (tmp_path / "file.part").write_bytes(CONTENT)
     result = download(f"{server.url}/file", tmp_path / "file", path=tool_path)
@@ -137,9 +173,9 @@ def test_a_whole_part_only_needs_its_name(server, tmp_path, tool_path):
     assert not (tmp_path / "file.part").exists()
 
 
-def test_a_file_without_a_known_checksum_is_fetched_once(server, tmp_path):
+def test_a_file_without_a_known_checksum_is_fetched_once(server, tmp_path, tool_path):
     for message in ("is complete", "is already complete"):
-        result = download(f"{server.url}/file", tmp_path / "file", md5="")
+        result = download(f"{server.url}/file", tmp_path / "file", md5="", path=tool_path)
         assert result.returncode == 0 and message in result.stdout, result.stderr
         assert (tmp_path / "file").read_bytes() == CONTENT
     assert len(server.requests) == 1
@@ -153,9 +189,9 @@ def test_a_wrong_checksum_keeps_nothing_and_fails(server, tmp_path, tool_path):
     assert names_in(tmp_path / "target") == []
 
 
-def test_a_damaged_file_is_replaced(server, tmp_path):
+def test_a_damaged_file_is_replaced(server, tmp_path, tool_path):
     (tmp_path / "file").write_bytes(CONTENT[:-1])
-    result = download(f"{server.url}/file", tmp_path / "file")
+    result = download(f"{server.url}/file", tmp_path / "file", path=tool_path)
     assert result.returncode == 0, result.stderr
     assert "is damaged" in result.stderr
     assert (tmp_path / "file").read_bytes() == CONTENT
