@@ -108,6 +108,8 @@ def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_fil
         config, vocabulary, weights = model_files.load_model(model)
     write = write_ctranslate2 if engine == "ctranslate2" else model_files.save_model
     write(output_dir, config, vocabulary, weights, quantization)
+    if model:
+        model_files.write_sampling(output_dir, model_files.read_sampling(model))
 
 
 def define_flags():

@@ -16,6 +16,7 @@ from utils import files
 
 STORAGES = ("float32", "float16", "int8")
 SCALE = "::scale"  # what the name of a weight's scales ends in
+PURE_SAMPLING = {"top_k": 0, "top_p": 1.0}  # from all subwords, as in the paper
 
 
 def save_model(folder, config, vocabulary, weights, storage="float32", facts=None):
@@ -73,6 +74,27 @@ def load_model(folder):
         if list(weights[name].shape) != shape:
             raise ValueError(f"{weights_path}: {name} has shape {list(weights[name].shape)}, expected {shape}.")
     return config, vocabulary, weights
+
+
+def read_sampling(folder):
+    """How to sample from the model in a folder of either engine, where nothing else is asked for.
+
+    Returns:
+      dict with top_k and top_p: what "sampling" in config.json has, and PURE_SAMPLING else.
+    """
+    path = os.path.join(folder, "config.json")
+    recommended = files.read_json(path).get("sampling", {}) if tf.io.gfile.exists(path) else {}
+    if not recommended.keys() <= PURE_SAMPLING.keys():
+        raise ValueError(f"{path}: sampling={recommended}: expected no other names than {', '.join(PURE_SAMPLING)}.")
+    return PURE_SAMPLING | recommended
+
+
+def write_sampling(folder, sampling):
+    """Makes `sampling`, a dict with top_k and top_p, what the model in the folder recommends."""
+    path = os.path.join(folder, "config.json")
+    recommended = {name: value for name, value in sampling.items() if value != PURE_SAMPLING[name]}
+    if recommended:
+        files.write_json(path, files.read_json(path) | {"sampling": recommended})
 
 
 def check_vocabulary(path, config, vocabulary):

@@ -16,7 +16,9 @@
 # --replicas=1 --worker_id=0  several workers or machines with a common folder share the work; the last one to finish joins
 # --protect=LIST          terms to keep, with all numbers and URLs: a file or a list joined by commas
 # --sentence_splitter=auto    nltk, rules, or nltk where it is installed. Give it if workers differ in what is installed.
-# --top_k=0 --top_p=1 --batch_tokens=8192 --block_size=2048   as in `python -m back_translate.translate --help`
+# --top_k=0 --top_p=1     draw from all subwords, as the paper does. Without them each model's config.json decides: the
+#                         embedded models have top_k 10, others draw from all subwords.
+# --batch_tokens=8192 --block_size=2048       as in `python -m back_translate.translate --help`
 #
 # Each stage keeps what it has finished: after a stop, give the same command again. File names are relative to the folder
 # in which the command is given.
@@ -27,7 +29,7 @@ cd "$(dirname "$0")/.."
 declare -A option=(
   [input_file]=$PWD/back_translate/example.txt [output_dir]=$PWD/runs/back_translation [sampling_temp]=0.8 [copies]=1
   [seed]=0 [model]=$PWD/back_translate/models/en_fr,$PWD/back_translate/models/fr_en [engine]=tensorflow [replicas]=1
-  [worker_id]=0 [protect]="" [sentence_splitter]=auto [top_k]=0 [top_p]=1 [batch_tokens]=8192 [block_size]=2048
+  [worker_id]=0 [protect]="" [sentence_splitter]=auto [top_k]="" [top_p]="" [batch_tokens]=8192 [block_size]=2048
 )
 for argument in "$@"; do
   name=${argument#--}
@@ -61,9 +63,9 @@ source scripts/lib_setup.sh
 
 shard_name() { printf "%05d-of-%05d.txt" "$1" "${option[replicas]}"; }
 translate() {
-  python -m back_translate.translate --engine="${option[engine]}" --sampling_temp="$temp" --top_k="${option[top_k]}" \
-    --top_p="${option[top_p]}" --batch_tokens="${option[batch_tokens]}" --block_size="${option[block_size]}" \
-    --protect="$protect" "$@"
+  python -m back_translate.translate --engine="${option[engine]}" --sampling_temp="$temp" \
+    ${option[top_k]:+--top_k="${option[top_k]}"} ${option[top_p]:+--top_p="${option[top_p]}"} \
+    --batch_tokens="${option[batch_tokens]}" --block_size="${option[block_size]}" --protect="$protect" "$@"
 }
 
 shard=$(shard_name "${option[worker_id]}")

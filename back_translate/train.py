@@ -5,7 +5,8 @@ python -m back_translate.train --corpus=fra.txt --reverse --model_dir=runs/fr_en
 python -m back_translate.train --source_file=train.en --target_file=train.fr --model_dir=runs/en_fr
 
 The first form takes a file with a source text, a tab and its translation in each line (further columns are not used).
-The finished model is in <model_dir>/model. A run that was stopped goes on when the same command is given again.
+The finished model is in <model_dir>/model. A run that was stopped goes on when the same command is given again; with
+other --train_steps it goes on for longer, or ends with the checkpoints that it has.
 """
 
 import collections
@@ -28,6 +29,7 @@ from utils.settings import Settings, config_class, setting
 
 FLAGS = flags.FLAGS
 Pair = collections.namedtuple("Pair", "source target")
+InitialModel = collections.namedtuple("InitialModel", "config vocabulary weights")
 WINDOW_BATCHES = 50  # so many batches are drawn together and sorted by length
 
 
@@ -44,10 +46,12 @@ class TrainConfig(Settings):
 
     # Model
     size: str = setting("small", "Size of the Transformer.", tuple(SIZES))
+    init_model: str = setting("", "Folder of a model of this size whose weights and subwords the run starts from.")
     dropout: float = setting(0.1, "Dropout.", minimum=0, maximum=0.9)
 
     # Optimisation
-    train_steps: int = setting(20_000, "Number of updates.", minimum=1)
+    # Neither the schedule nor the batches depend on it.
+    train_steps: int = setting(20_000, "Number of updates.", minimum=1, resumable=True)
     batch_tokens: int = setting(2048, "About how many target subwords are in a batch.", minimum=1)
     learning_rate: float = setting(1e-3, "Learning rate at the end of the warm-up.", minimum=0)
     warmup_steps: int = setting(2000, "Steps of linear warm-up; then the rate falls as 1/√step.", minimum=1)
@@ -58,7 +62,13 @@ class TrainConfig(Settings):
     # Course of the run
     save_steps: int = setting(1000, "Steps between checkpoints.", minimum=1)
     log_steps: int = setting(100, "Steps between lines of metrics.", minimum=1, resumable=True)
+
+    # The saved model
     storage: str = setting("float16", "Numbers in the saved model.", model_files.STORAGES, resumable=True)
+    top_k: int = setting(0, "top_k that translate is to use with the model; 0 for none.", minimum=0, resumable=True)
+    top_p: float = setting(
+        1.0, "top_p that translate is to use with the model; 1 for none.", minimum=0.01, maximum=1, resumable=True
+    )
 
     def __post_init__(self):
         super().__post_init__()
@@ -210,23 +220,36 @@ def train(config, model_dir):
       The content of result.json.
     """
     pairs, held_out = hold_out(read_pairs(config), config.held_out, config.seed)
+    initial = load_initial_model(config) if config.init_model else None
     run_dir.prepare(model_dir, config)
-    vocabulary = create_vocabulary(pairs, config, model_dir)
+    vocabulary = initial.vocabulary if initial else create_vocabulary(pairs, config, model_dir)
     corpus = Corpus(pairs, vocabulary, config)
     print(
         f"{len(corpus.pairs):,} pairs to train on ({corpus.num_too_long:,} left out as too long), {len(held_out):,} "
         f"held out, {len(vocabulary):,} subwords"
     )
     model_config = TransformerConfig(len(vocabulary), **SIZES[config.size])
-    model = Transformer(model_config, dropout=config.dropout, seed=config.seed)
+    weights = initial.weights if initial else None
+    model = Transformer(model_config, weights, dropout=config.dropout, seed=config.seed)
     schedule = WarmupInverseSqrt(config.learning_rate, config.train_steps, config.warmup_steps)
     optimizer = tf.keras.optimizers.Adam(schedule, beta_2=0.98, epsilon=1e-9, jit_compile=False)
     optimizer.build(list(model.weights.values()))
     parts = types.SimpleNamespace(network=model, optimizer=optimizer, average_network=None)
     checkpoints = run_dir.Checkpoints(model_dir, parts, config.average)
     step = checkpoints.restore_last()
-    make_steps(create_train_step(model, optimizer, config), corpus, config, model_dir, checkpoints, step)
-    return finish(config, model_dir, model_config, vocabulary, average_weights(checkpoints, model), held_out)
+    step = make_steps(create_train_step(model, optimizer, config), corpus, config, model_dir, checkpoints, step)
+    return finish(config, model_dir, step, model_config, vocabulary, average_weights(checkpoints, model), held_out)
+
+
+def load_initial_model(config):
+    initial = InitialModel(*model_files.load_model(config.init_model))
+    expected = TransformerConfig(len(initial.vocabulary), **SIZES[config.size])
+    if initial.config != expected:
+        raise ValueError(
+            f"init_model={config.init_model} has {initial.config}, but size={config.size} is {expected}: give the "
+            "--size of that model, or train without --init_model."
+        )
+    return initial
 
 
 def create_vocabulary(pairs, config, model_dir):
@@ -238,25 +261,26 @@ def create_vocabulary(pairs, config, model_dir):
 
 
 def make_steps(train_step, corpus, config, model_dir, checkpoints, step):
+    """Makes the steps from `step` on. Returns the number of steps made in all."""
     writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
-    sums, num_tokens, started = collections.Counter(), 0, time.time()
+    sums, num_steps, num_tokens, started = collections.Counter(), 0, 0, time.time()
     for source_ids, target_ids in corpus.batches(step):
         if step >= config.train_steps:
             break
         sums.update({name: float(value) for name, value in train_step(source_ids, target_ids).items()})
         num_tokens += int((target_ids != PAD_ID).sum())
-        step += 1
+        step, num_steps = step + 1, num_steps + 1
         writer.advance(step)
         if step % config.log_steps == 0 or step == config.train_steps:
-            count = config.log_steps if step % config.log_steps == 0 else step % config.log_steps
-            metrics = {name: value / count for name, value in sums.items()}
+            metrics = {name: value / num_steps for name, value in sums.items()}
             if not np.isfinite(metrics["loss"]):
                 raise ValueError(f"step={step}: loss={metrics['loss']}. Use a lower --learning_rate.")
             writer.write(step, metrics | {"tokens_per_second": num_tokens / (time.time() - started)})
-            sums, num_tokens, started = collections.Counter(), 0, time.time()
+            sums, num_steps, num_tokens, started = collections.Counter(), 0, 0, time.time()
         if step % config.save_steps == 0 or step == config.train_steps:
             checkpoints.save(step)
     writer.close()
+    return step
 
 
 def average_weights(checkpoints, model):
@@ -270,15 +294,16 @@ def average_weights(checkpoints, model):
     return sums
 
 
-def finish(config, model_dir, model_config, vocabulary, weights, held_out):
+def finish(config, model_dir, step, model_config, vocabulary, weights, held_out):
     """Saves the model, translates the held-out pairs with it as saved, and writes result.json."""
     folder = os.path.join(model_dir, "model")
     model_files.save_model(folder, model_config, vocabulary, weights, config.storage)
     outputs = engines.TensorFlowEngine.load(folder).translate([pair.source for pair in held_out])
     bleu = sacrebleu.corpus_bleu(outputs, [[pair.target for pair in held_out]])
-    result = {"bleu": bleu.score, "num_held_out": len(held_out), "train_steps": config.train_steps}
+    result = {"bleu": bleu.score, "num_held_out": len(held_out), "train_steps": step}
     result["examples"] = [{"source": s.source, "target": s.target, "output": o} for s, o in zip(held_out[:20], outputs)]
     model_files.save_model(folder, model_config, vocabulary, weights, config.storage, {"bleu": round(bleu.score, 2)})
+    model_files.write_sampling(folder, {"top_k": config.top_k, "top_p": config.top_p})
     files.write_json(os.path.join(model_dir, "result.json"), result | run_dir.versions())
     return result
 

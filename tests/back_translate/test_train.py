@@ -2,6 +2,7 @@ import dataclasses
 import itertools
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -183,6 +184,70 @@ def test_the_model_is_the_mean_of_the_last_checkpoints(corpus, tmp_path, no_tran
 def _plain(key):
     """A checkpoint writes the slashes of a name as .S, and attributes at the end."""
     return key.replace(".S", "/").partition("/.ATTRIBUTES")[0]
+
+
+def count_saved_steps(folder):
+    return sorted(int(path.stem.rpartition("-")[2]) for path in (folder / "checkpoints").glob("*.index"))
+
+
+def test_a_run_goes_on_for_longer_with_more_steps_and_gives_what_one_run_gives(corpus, tmp_path, no_translation):
+    train.train(create_config(corpus, train_steps=8), str(tmp_path / "whole"))
+    train.train(create_config(corpus, train_steps=3), str(tmp_path / "longer"))
+    result = train.train(create_config(corpus, train_steps=8), str(tmp_path / "longer"))
+    assert result["train_steps"] == 8
+    whole, longer = (model_files.load_model(str(tmp_path / name / "model"))[2] for name in ("whole", "longer"))
+    for name, array in whole.items():
+        np.testing.assert_array_equal(array, longer[name])
+    # After the step 3, the line of step 4 is the mean of one step.
+    whole, longer = ((tmp_path / name / "metrics.jsonl").read_text().splitlines() for name in ("whole", "longer"))
+    losses = {json.loads(line)["step"]: json.loads(line)["loss"] for line in longer}
+    assert list(losses) == [2, 3, 4, 6, 8]
+    (mean,) = [json.loads(line)["loss"] for line in whole if json.loads(line)["step"] == 4]
+    assert (losses[3] + losses[4]) / 2 == pytest.approx(mean, rel=1e-5)
+
+
+def test_a_stopped_run_ends_with_the_checkpoints_it_has_if_no_more_steps_are_asked_for(
+    corpus, tmp_path, no_translation
+):
+    train.train(create_config(corpus, train_steps=6), str(tmp_path / "run"))
+    expected = model_files.load_model(str(tmp_path / "run" / "model"))[2]
+    shutil.rmtree(tmp_path / "run" / "model")
+    (tmp_path / "run" / "result.json").unlink()
+    result = train.train(create_config(corpus, train_steps=1), str(tmp_path / "run"))
+    assert result["train_steps"] == 6  # as many as were made
+    assert count_saved_steps(tmp_path / "run") == [4, 6]
+    for name, array in model_files.load_model(str(tmp_path / "run" / "model"))[2].items():
+        np.testing.assert_array_equal(array, expected[name])
+
+
+def test_a_run_starts_from_the_weights_and_subwords_of_another_model(corpus, tmp_path, no_translation):
+    settings = {"learning_rate": 0.0, "storage": "float32"}
+    train.train(create_config(corpus, seed=1, **settings), str(tmp_path / "first"))
+    first = str(tmp_path / "first" / "model")
+    (tmp_path / "other.tsv").write_text("".join(f"new {number}\tneuf {number}\n" for number in range(20)))
+    config = create_config(str(tmp_path / "other.tsv"), init_model=first, **settings)
+    train.train(config, str(tmp_path / "second"))
+    _, vocabulary, weights = model_files.load_model(first)
+    _, found_vocabulary, found = model_files.load_model(str(tmp_path / "second" / "model"))
+    assert found_vocabulary.subwords == vocabulary.subwords
+    for name, array in weights.items():
+        np.testing.assert_allclose(found[name], array, rtol=1e-6)
+
+
+def test_a_model_of_another_size_is_no_start(corpus, tmp_path):
+    save_random_model(tmp_path / "model")
+    config = create_config(corpus, init_model=str(tmp_path / "model"))
+    with pytest.raises(ValueError, match="init_model=.*hidden_size=16.* but size=small is .*hidden_size=32.*--size"):
+        train.train(config, str(tmp_path / "run"))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("sampling", [{}, {"top_p": 0.9}, {"top_k": 10}])
+def test_the_model_has_the_sampling_that_is_to_be_used_with_it(corpus, tmp_path, no_translation, sampling):
+    train.train(create_config(corpus, train_steps=1, **sampling), str(tmp_path / "run"))
+    folder = str(tmp_path / "run" / "model")
+    assert model_files.read_sampling(folder) == {"top_k": 0, "top_p": 1.0} | sampling
+    assert json.loads((tmp_path / "run/model/config.json").read_text()).get("sampling", {}) == sampling
 
 
 # ---- bad input ------------------------------------------------------------------------------------------------------

@@ -1,5 +1,6 @@
 """A file of sentences to a file of translations: kills, restarts, workers, lines that must stay lines."""
 
+import json
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from back_translate.join_paragraphs import join_files
 from back_translate.split_paragraphs import split_file
 from back_translate.translate import translate_file
 from tests.back_translate.small_translation import FunctionEngine, write_model
+from tests.programs import run_main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SAMPLING = {"temperature": 0.8, "seed": 1, "top_k": 0, "top_p": 1.0, "batch_tokens": 256}
@@ -137,6 +139,68 @@ def test_a_part_of_other_settings_is_refused_but_a_failed_start_is_not_in_the_wa
         run(tmp_path, ["one", "two"], sampling=SAMPLING | {"seed": 2})
     (tmp_path / "out.txt.part").write_text("")
     assert run(tmp_path, ["one", "two"], sampling=SAMPLING | {"seed": 2}) == ["ONE", "TWO"]
+
+
+# ---- the model's own sampling ---------------------------------------------------------------------------------------
+
+
+def recommend(folder, **sampling):
+    (folder / "model").mkdir()
+    (folder / "model/config.json").write_text(json.dumps({"sampling": sampling}))
+
+
+@pytest.fixture
+def asked_options(monkeypatch):
+    """The options that engines are made with."""
+    options = []
+
+    def create_engine(_name, _model, **given):
+        options.append(given)
+        return FunctionEngine(str.upper)
+
+    monkeypatch.setattr(engines, "create_engine", create_engine)
+    return options
+
+
+@pytest.mark.parametrize(
+    "recommended, flags, used",
+    [
+        ({}, [], (0, 1.0)),
+        ({"top_p": 0.9}, [], (0, 0.9)),
+        ({"top_k": 10}, [], (10, 1.0)),
+        ({"top_p": 0.9}, ["--top_k=5"], (5, 0.9)),
+        ({"top_p": 0.9, "top_k": 7}, ["--top_k=0", "--top_p=1"], (0, 1.0)),
+    ],
+)
+def test_what_flags_leave_open_the_model_says_else_all_subwords_are_drawn_from(
+    tmp_path, asked_options, recommended, flags, used
+):
+    recommend(tmp_path, **recommended)
+    (tmp_path / "in.txt").write_text("one\n")
+    paths = {"input_file": tmp_path / "in.txt", "output_file": tmp_path / "out.txt", "model": tmp_path / "model"}
+    run_main(translate, *(f"--{name}={path}" for name, path in paths.items()), *flags)
+    assert [(options["top_k"], options["top_p"]) for options in asked_options] == [used]
+    stored = stage_files.read_settings(str(tmp_path / "out.txt"))
+    assert (stored["top_k"], stored["top_p"]) == used
+
+
+def test_a_finished_file_is_compared_by_the_sampling_that_was_used_wherever_it_was_said(tmp_path, asked_options):
+    recommend(tmp_path, top_p=0.9)
+    open_sampling = SAMPLING | {"top_k": None, "top_p": None}
+    run(tmp_path, ["one"], sampling=open_sampling)
+    run(tmp_path, ["one"], sampling=SAMPLING | {"top_p": 0.9})
+    assert len(asked_options) == 1  # the second time it was complete
+    with pytest.raises(ValueError, match="other settings .top_p: was 0.9, now 1.0"):
+        run(tmp_path, ["one"], sampling=SAMPLING)
+
+
+def test_a_recommendation_of_something_else_is_refused(tmp_path, asked_options):
+    recommend(tmp_path, temperature=0.5)
+    with pytest.raises(
+        ValueError, match="config.json: sampling={'temperature': 0.5}: expected no other names than top"
+    ):
+        run(tmp_path, ["one"])
+    assert not asked_options and not list(tmp_path.glob("out.txt*"))
 
 
 # ---- the native engine ----------------------------------------------------------------------------------------------
