@@ -2,7 +2,6 @@
 # Records of IMDb for run_imdb_gpu.sh: 20 labels, one augmented copy of the unlabelled reviews, 128 word pieces.
 #
 #   bash scripts/download_imdb.sh
-#   bash scripts/download_bert.sh
 #   AUG_OPS=bt-0.9 bash scripts/preprocess_imdb.sh [more flags of text.preprocess]
 #   AUG_OPS=bt-0.9 bash scripts/run_imdb_gpu.sh
 #
@@ -20,7 +19,7 @@ source scripts/lib_setup.sh
 aug_ops=${AUG_OPS:-bt-0.9} paraphrases=${BACK_TRANSLATION_DIR:-data/imdb_bt}
 records=(--task_name=imdb --raw_data_dir=data/raw/imdb --data_dir=data/imdb --sup_size=20 --max_seq_length=128)
 records+=(--aug_ops="$aug_ops" --aug_copy=1 --back_translation_dir="$paraphrases")
-records+=(--init_checkpoint=data/bert/uncased_L-12_H-768_A-12)
+records+=(--init_checkpoint=bert-base)
 if [[ $aug_ops =~ bt-([0-9.]+) ]]; then
   temperature=$(LC_ALL=C printf %.1f "${BASH_REMATCH[1]}")
   if [[ ! -f $paraphrases/unsup_in/sample_$temperature/para/para_0.txt ]]; then

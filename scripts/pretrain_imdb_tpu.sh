@@ -3,7 +3,6 @@
 # The result, runs/imdb_pretrained/bert, is what run_imdb_tpu.sh starts from.
 #
 #   bash scripts/download_imdb.sh
-#   bash scripts/download_bert.sh --large
 #   bash scripts/pretrain_imdb_tpu.sh --tpu=NAME [more flags of text.pretrain]
 #
 # Hardware: a TPU v3-8 or larger.
@@ -13,5 +12,5 @@ cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
 
 python -m text.pretrain \
-  --task_name=imdb --raw_data_dir=data/raw/imdb --init_checkpoint=data/bert/uncased_L-24_H-1024_A-16 \
+  --task_name=imdb --raw_data_dir=data/raw/imdb --init_checkpoint=bert-large \
   --model_dir=runs/imdb_pretrained --max_seq_length=512 "$@"

@@ -2,13 +2,12 @@
 # Augmentations compared on Yelp-5 with 2,500 labels and a random Transformer: none (supervised), uniform word
 # replacement (Switchout), TF-IDF word replacement, back-translation; SEEDS runs each.
 #
-#   bash scripts/download_bert.sh --large
 #   python -m text.preprocess --task_name=yelp-5 --export_texts=data/yelp-5.txt
 #   bash back_translate/run.sh --input_file=data/yelp-5.txt --output_dir=data/yelp-5_bt --sampling_temp=0.9 --copies=4 \
 #     --model=FORWARD,BACKWARD
 #   python -m text.preprocess --task_name=yelp-5 --data_dir=data/yelp-5 --sup_size=2500 --max_seq_length=512 \
 #     --aug_ops=unif-0.1+tf_idf-0.7+bt-0.9 --aug_copy=4 --back_translation_dir=data/yelp-5_bt \
-#     --init_checkpoint=data/bert/uncased_L-24_H-1024_A-16
+#     --init_checkpoint=bert-large
 #   SEEDS="0 1 2" bash scripts/run_ablation_text_augmentation.sh [more flags of text.main]
 #
 # FORWARD and BACKWARD are folders of translation models (docs/back_translation.md). AUG_OPS="unif-0.1 tf_idf-0.7" goes

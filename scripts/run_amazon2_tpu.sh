@@ -1,13 +1,12 @@
 #!/usr/bin/env bash
 # Amazon-2 with 20 labels, BERT-large, 512 word pieces. Unlabelled: the Amazon reviews.
 #
-#   bash scripts/download_bert.sh --large
 #   python -m text.preprocess --task_name=amazon-2 --export_texts=data/amazon-2.txt
 #   bash back_translate/run.sh --input_file=data/amazon-2.txt --output_dir=data/amazon-2_bt --sampling_temp=0.9 \
 #     --model=FORWARD,BACKWARD
 #   python -m text.preprocess --task_name=amazon-2 --data_dir=data/amazon-2 --sup_size=20 --max_seq_length=512 \
 #     --aug_ops=bt-0.9 --aug_copy=1 --back_translation_dir=data/amazon-2_bt \
-#     --init_checkpoint=data/bert/uncased_L-24_H-1024_A-16
+#     --init_checkpoint=bert-large
 #   bash scripts/run_amazon2_tpu.sh --tpu=NAME [more flags of text.main]
 #
 # FORWARD and BACKWARD are folders of translation models (docs/back_translation.md).
@@ -22,6 +21,6 @@ source scripts/lib_setup.sh
 
 python -m text.main --do_train --do_eval \
   --task_name=amazon-2 --data_dir=data/amazon-2 --sup_size=20 --aug_ops=bt-0.9 --aug_copy=1 --max_seq_length=512 \
-  --model_dir=runs/amazon2_tpu --init_checkpoint=data/bert/uncased_L-24_H-1024_A-16 \
+  --model_dir=runs/amazon2_tpu --init_checkpoint=bert-large \
   --train_batch_size=32 --unsup_ratio=7 --uda_softmax_temp=0.85 --unsup_coeff=1 \
   --learning_rate=2e-5 --train_steps=10000 --warmup_steps=1000 --tsa=linear "$@"

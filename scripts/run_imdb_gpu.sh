@@ -15,6 +15,6 @@ source scripts/lib_setup.sh
 
 python -m text.main --do_train --do_eval \
   --task_name=imdb --data_dir=data/imdb --sup_size=20 --aug_ops="${AUG_OPS:-bt-0.9}" --aug_copy=1 --max_seq_length=128 \
-  --model_dir=runs/imdb_gpu --init_checkpoint=data/bert/uncased_L-12_H-768_A-12 \
+  --model_dir=runs/imdb_gpu --init_checkpoint=bert-base \
   --train_batch_size=8 --unsup_ratio=3 --tsa=linear --unsup_coeff=1 \
   --learning_rate=2e-5 --train_steps=10000 --warmup_steps=1000 "$@"

@@ -14,5 +14,5 @@ source scripts/lib_setup.sh
 
 python -m text.main --do_train --do_eval \
   --task_name=imdb --data_dir=data/imdb --sup_size=20 --max_seq_length=128 --unsup_ratio=0 \
-  --model_dir=runs/imdb_supervised_gpu --init_checkpoint=data/bert/uncased_L-12_H-768_A-12 \
+  --model_dir=runs/imdb_supervised_gpu --init_checkpoint=bert-base \
   --train_batch_size=32 --learning_rate=3e-5 --train_steps=3000 --warmup_steps=300 "$@"

@@ -2,7 +2,6 @@
 # IMDb with 20 labels, BERT-large after pretrain_imdb_tpu.sh, 512 word pieces, 32 labelled and 224 unlabelled texts.
 #
 #   bash scripts/download_imdb.sh
-#   bash scripts/download_bert.sh --large
 #   bash scripts/pretrain_imdb_tpu.sh --tpu=NAME
 #   bash scripts/preprocess_imdb.sh --data_dir=data/imdb_512 --max_seq_length=512 \
 #     --init_checkpoint=runs/imdb_pretrained/bert

@@ -1,18 +1,17 @@
 """The download scripts, run against a server on this machine."""
 
 import hashlib
-import http.server
 import os
 import shutil
 import subprocess
 import sys
-import threading
-import zipfile
 from pathlib import Path
 
 import pytest
 
 from image.datasets import cifar10
+from tests import file_server
+from tests.file_server import environment
 from text.datasets.imdb import ARCHIVE as IMDB_ARCHIVE
 from text.datasets.imdb import ARCHIVE_MD5 as IMDB_ARCHIVE_MD5
 
@@ -27,54 +26,11 @@ SVHN_MD5 = {
 CIFAR10_MD5 = {form.archive: form.md5 for form in cifar10.FORMS}
 
 
-class Handler(http.server.BaseHTTPRequestHandler):
-    """Answers with the server's files, from the asked byte on where the server can resume."""
-
-    def do_GET(self):
-        asked_range = self.headers.get("Range")
-        self.server.requests.append((self.path, asked_range))
-        content = self.server.files.get(self.path)
-        start = int(asked_range.removeprefix("bytes=").removesuffix("-")) if asked_range else 0
-        if content is None:
-            self.send_error(404)
-        elif start and self.server.can_resume and start >= len(content):
-            self.send_error(416)
-        elif start and self.server.can_resume:
-            self.answer(206, content[start:], f"bytes {start}-{len(content) - 1}/{len(content)}")
-        else:
-            self.answer(200, content)
-
-    def answer(self, status, body, content_range=None):
-        self.send_response(status)
-        self.send_header("Content-Length", str(len(body)))
-        if content_range:
-            self.send_header("Content-Range", content_range)
-        self.end_headers()
-        self.wfile.write(body[: self.server.cuts.pop() if self.server.cuts else None])
-
-    def log_message(self, *args):
-        pass
-
-
 @pytest.fixture
 def server():
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+    with file_server.serve() as server:
         server.files = {"/file": CONTENT}
-        server.requests = []
-        server.can_resume = True
-        server.cuts = []  # after how many bytes the next answers break off
-        server.url = f"http://127.0.0.1:{server.server_port}"
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
         yield server
-        server.shutdown()
-        thread.join()
-
-
-def environment(**changes):
-    """The environment without proxies, which would come between a script and this machine's server."""
-    kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
-    return {**kept, **changes}
 
 
 def create_path(folder, *tools):
@@ -256,47 +212,6 @@ def test_imdb_arrives_in_its_default_folder(server, tmp_path):
     assert names_in(tmp_path / "data/raw/imdb") == [IMDB_ARCHIVE]
 
 
-BERT_FILES = ["bert_config.json", "bert_model.ckpt.index", "vocab.txt"]
-
-
-def serve_bert(server, tmp_path, model, prefix):
-    with zipfile.ZipFile(tmp_path / "served.zip", "w") as file:
-        for name in BERT_FILES:
-            file.writestr(prefix + name, f"this is {name}")
-    server.files = {f"/{model}.zip": (tmp_path / "served.zip").read_bytes()}
-
-
-@pytest.mark.parametrize("options, model", [([], "uncased_L-12_H-768_A-12"), (["--large"], "uncased_L-24_H-1024_A-16")])
-@pytest.mark.parametrize("with_folder", [True, False])
-def test_bert_is_unpacked_into_its_folder(server, tmp_path, options, model, with_folder):
-    serve_bert(server, tmp_path, model, f"{model}/" if with_folder else "")
-    for message in ("is complete", "is already there"):
-        result = run_script("download_bert.sh", tmp_path, server, *options)
-        assert result.returncode == 0 and message in result.stdout, result.stderr
-        assert names_in(tmp_path / "data/bert") == [model]
-        assert names_in(tmp_path / "data/bert" / model) == BERT_FILES
-    assert len(server.requests) == 1
-
-
-def test_bert_is_checked_by_the_given_checksum(server, tmp_path):
-    serve_bert(server, tmp_path, "uncased_L-12_H-768_A-12", "")
-    md5 = hashlib.md5((tmp_path / "served.zip").read_bytes()).hexdigest()
-    result = run_script("download_bert.sh", tmp_path, server, "--md5=0123", "bert")
-    assert result.returncode != 0 and f"expected md5=0123, found md5={md5}" in result.stderr
-    assert names_in(tmp_path / "bert") == []
-    result = run_script("download_bert.sh", tmp_path, server, f"--md5={md5}", "bert")
-    assert result.returncode == 0, result.stderr
-
-
-def test_a_damaged_bert_archive_is_not_unpacked(server, tmp_path):
-    serve_bert(server, tmp_path, "uncased_L-12_H-768_A-12", "")
-    damaged = server.files["/uncased_L-12_H-768_A-12.zip"].replace(b"this is vocab", b"that is vocab")
-    server.files = {"/uncased_L-12_H-768_A-12.zip": damaged}
-    result = run_script("download_bert.sh", tmp_path, server, "bert")
-    assert result.returncode != 0 and "is damaged and was removed" in result.stderr
-    assert names_in(tmp_path / "bert") == []
-
-
 @pytest.mark.parametrize(
     "script, name, md5",
     [
@@ -313,7 +228,7 @@ def test_a_script_refuses_a_file_that_is_not_the_official_one(server, tmp_path, 
     assert names_in(tmp_path / "target") == []
 
 
-@pytest.mark.parametrize("script", ["download_cifar10.sh", "download_svhn.sh", "download_imdb.sh", "download_bert.sh"])
+@pytest.mark.parametrize("script", ["download_cifar10.sh", "download_svhn.sh", "download_imdb.sh"])
 def test_an_unknown_option_is_refused_before_any_download(server, tmp_path, script):
     result = run_script(script, tmp_path, server, "--everything")
     assert result.returncode == 2

@@ -2,13 +2,14 @@
 
     report = load_weights(network, "uncased_L-12_H-768_A-12/bert_model.ckpt")
 
-`init_checkpoint` is everywhere the path of
+`init_checkpoint` is everywhere a name of text.encoders, or the path of
   - a checkpoint of Google's BERT, without the endings .index and .data-... (TensorFlow 1),
   - a checkpoint of a tf-models-official encoder or pre-trainer, likewise (TensorFlow 2),
   - a Hugging Face folder with model.safetensors, or that file; or a folder with one of the above checkpoints.
 All are read into one form: arrays by the names and with the shapes of Google's BERT.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -18,6 +19,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
+
+from text import encoders
+from utils import files
 
 LAYER = r"(?:.*/)?transformer/layer_(\d+)/"
 KERAS_NAMES = (  # tf-models-official's variables, whatever model they are in → Google's
@@ -109,6 +113,22 @@ def find_config(init_checkpoint):
 def find_vocab(init_checkpoint):
     """The path of the vocab.txt that lies beside the weights."""
     return _find_beside(init_checkpoint, ("vocab.txt",), "vocab_file")
+
+
+def folder_of(init_checkpoint):
+    """The folder that the weights lie in."""
+    path = encoders.locate(init_checkpoint)
+    return path if tf.io.gfile.isdir(path) else os.path.dirname(path)
+
+
+def checksum(init_checkpoint):
+    """Tells these weights from others: the sha256 of the names and contents of their files."""
+    path = _find_checkpoint(init_checkpoint)
+    paths = [path] if path.endswith(".safetensors") else sorted(tf.io.gfile.glob(f"{path}.*"))
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(f"{os.path.basename(path)} {files.checksum(path)}\n".encode())
+    return digest.hexdigest()
 
 
 def read_weights(init_checkpoint):
@@ -219,6 +239,7 @@ def _check_fit(variables, weights, init_checkpoint):
 
 def _find_checkpoint(init_checkpoint):
     """The path of a safetensors file or a TensorFlow checkpoint."""
+    init_checkpoint = encoders.locate(init_checkpoint)
     if tf.io.gfile.exists(init_checkpoint + ".index") or init_checkpoint.endswith(".safetensors"):
         return init_checkpoint
     safetensors = os.path.join(init_checkpoint, "model.safetensors")
@@ -235,7 +256,7 @@ def _find_checkpoint(init_checkpoint):
 
 
 def _find_beside(init_checkpoint, names, setting):
-    folder = init_checkpoint if tf.io.gfile.isdir(init_checkpoint) else os.path.dirname(init_checkpoint)
+    folder = folder_of(init_checkpoint)
     for name in names:
         if tf.io.gfile.exists(os.path.join(folder, name)):
             return os.path.join(folder, name)

@@ -1,6 +1,6 @@
 """UDA on the user's own lists of texts, through the same records and the same trainer as text.main.
 
-classifier = TextClassifier("uncased_L-12_H-768_A-12", "runs/mine", train_steps=2000)
+classifier = TextClassifier("e5-small", "runs/mine")
 classifier.fit(texts, labels, unlabeled_texts)
 classifier.predict(["A film to remember."])
 classifier.export("exported"); TextClassifier.load("exported")
@@ -9,48 +9,59 @@ classifier.export("exported"); TextClassifier.load("exported")
 import dataclasses
 
 import numpy as np
+import tensorflow as tf
 
 from text import bert_weights, export, preprocess
-from text.config import Config, DataConfig, PreprocessConfig
+from text.config import RECIPES, Config, DataConfig, PreprocessConfig
 from text.datasets import lists
 from text.train import train_and_evaluate
 from utils import distribution
 from utils.classifier import Classifier, number_classes
 
 
+def choose_recipe(name):
+    if name == "auto":
+        name = "finetune" if tf.config.list_physical_devices("GPU") else "frozen"
+    if name not in RECIPES:
+        raise ValueError(f"recipe={name!r}: expected 'auto' or one of {', '.join(map(repr, RECIPES))}.")
+    return RECIPES[name]
+
+
 class TextClassifier(Classifier):
     """A classifier that learns from few labelled and many unlabelled texts."""
 
-    config_class = Config
-    # Fewer steps than the paper's, and an augmentation that needs nothing but the texts.
-    defaults = {"aug_ops": "tf_idf-0.3", "aug_copy": 2, "tsa": "linear"}
-    defaults |= {"train_steps": 1000, "warmup_steps": 100, "save_steps": 200, "log_steps": 20}
+    config_class, defaults = Config, {}
     derived = {"task_name", "data_dir", "sup_size", "label_seed", "sup_ids_file", "init_checkpoint"}
     load_model = staticmethod(export.load)
 
     def __init__(
         self,
-        init_checkpoint,
+        init_checkpoint="e5-small",
         model_dir=None,
+        recipe="auto",
         vocab_file="",
         lower_case=True,
         keep_tail=True,
+        text_prefix="auto",
         strategy="auto",
         **settings,
     ):
         """Args:
-        init_checkpoint: pre-trained weights, as text.bert_weights takes them: a BERT checkpoint or Hugging Face folder.
+        init_checkpoint: pre-trained weights, as text.bert_weights takes them: a name of text.encoders, or a path.
         model_dir: where records, checkpoints and the exported model go; None makes a temporary folder.
+        recipe: a name of text.config.RECIPES, which `settings` may change; "auto": "frozen" on a machine without a GPU,
+          else "finetune".
         vocab_file: vocabulary of the word pieces; by default the vocab.txt that lies beside the weights.
         lower_case: False for a cased vocabulary.
         keep_tail: of a text longer than max_seq_length, keep the end; False keeps the beginning.
+        text_prefix: what every text begins with; "auto": as the encoder wants it.
         strategy: see utils.distribution.create_strategy.
         settings: fields of text.config.Config, such as train_steps, learning_rate, unsup_ratio, aug_ops or dev_size.
         """
-        super().__init__(model_dir, strategy, settings)
+        super().__init__(model_dir, strategy, choose_recipe(recipe) | settings)
         self.init_checkpoint = init_checkpoint
         self.vocab_path = str(vocab_file) or bert_weights.find_vocab(init_checkpoint)
-        self.lower_case, self.keep_tail = lower_case, keep_tail
+        self.lower_case, self.keep_tail, self.text_prefix = lower_case, keep_tail, text_prefix
 
     def fit(self, texts, labels, unlabeled_texts=None):
         """Trains, or continues a training of the same data and settings in model_dir.
@@ -81,7 +92,9 @@ class TextClassifier(Classifier):
             vocab_file=self.vocab_path,
             do_lower_case=self.lower_case,
             trunc_keep_right=self.keep_tail,
-            data_type="all" if config.unsup_ratio else "sup",
+            text_prefix=self.text_prefix,
+            # Frozen features are standardised over the unlabelled texts, whether or not these are trained on.
+            data_type="all" if config.unsup_ratio or config.is_frozen else "sup",
             seed=config.seed,
             workers=1,
         )

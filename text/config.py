@@ -8,7 +8,21 @@ from augmentation import text_ops
 from text.datasets import TASK_NAMES
 from text.models import MODELS
 from text.models.bert import POOLINGS
-from utils.settings import ObjectiveConfig, RecordsConfig, Settings, WorkConfig, config_class, setting
+from utils import features
+from utils.features import AdamConfig
+from utils.settings import RecordsConfig, Settings, WorkConfig, config_class, setting
+
+# A frozen encoder and a linear classifier: minutes on a CPU.
+FROZEN = features.RECIPE | {"trainable_layers": 0, "aug_ops": "tf_idf-0.3"}
+# The same, and then the top layers.
+LAYERS = {"aug_ops": "tf_idf-0.3", "head_steps": 600, "trainable_layers": 2, "layer_decay": 0.8}
+LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 1.0, "tsa": "linear", "ema_decay": 0.99}
+LAYERS |= {"learning_rate": 2e-5, "train_steps": 300, "warmup_steps": 30, "bias_correction": True}
+LAYERS |= {"save_steps": 100, "log_steps": 20}
+# The whole encoder, in fewer steps than the paper's, with an augmentation that needs nothing but the texts.
+FINETUNE = {"aug_ops": "tf_idf-0.3", "aug_copy": 2, "tsa": "linear", "train_steps": 1000, "warmup_steps": 100}
+FINETUNE |= {"save_steps": 200, "log_steps": 20}
+RECIPES = {"paper": {}, "frozen": FROZEN, "layers": LAYERS, "finetune": FINETUNE}
 
 
 @config_class()
@@ -29,8 +43,12 @@ class SourceConfig(Settings):
 
 @config_class(sup_size=20, aug_copy=1)
 class DataConfig(RecordsConfig):
-    task_name: str = setting("imdb", "Data set; csv for your own files.", TASK_NAMES)
-    init_checkpoint: str = setting("", "Pre-trained model: a BERT checkpoint or a Hugging Face folder; '' for none.")
+    recipes = RECIPES
+
+    task_name: str = setting(
+        "imdb", "Data set; csv for your own files, features for a features_file.", (*TASK_NAMES, "features")
+    )
+    init_checkpoint: str = setting("", "Pre-trained model: a name (docs/texts.md) or the path of a BERT; '' for none.")
     sup_ids_file: str = setting("", "File with the ids of the labelled examples, one a line.")
     aug_ops: str = setting(
         "bt-0.9", "Augmentations of the unlabelled texts: tf_idf-P, tf_idf_paper-P, unif-P, bt-T; join with +."
@@ -42,37 +60,78 @@ class DataConfig(RecordsConfig):
 class PreprocessConfig(DataConfig, SourceConfig, WorkConfig):
     test_file: str = setting("", "csv: texts to test on; may be left out.")
     trunc_keep_right: bool = setting(True, "Keep the end of a text that is too long, not its beginning.")
+    text_prefix: str = setting("auto", "What every text begins with, '' for nothing; auto: what the encoder wants.")
     back_translation_dir: str = setting("", "For bt-T: folder with the paraphrases.")
 
     def __post_init__(self):
         super().__post_init__()
+        if self.task_name == "features":
+            raise ValueError("task_name=features: features need no preprocessing; give their file to text.main.")
         if self.data_type != "sup":
             text_ops.split_ops(self.aug_ops)
 
 
+@config_class()
+class EncoderConfig(Settings):
+    """Which features of an encoder the classifier sees."""
+
+    bert_config_file: str = setting("", "Size of the BERT; default the file that lies beside init_checkpoint.")
+    pooling: str = setting(
+        "auto",
+        "What the classifier sees: BERT's pooler (cls), or the mean of the tokens; auto: what the encoder wants.",
+        ("auto", *POOLINGS),
+        synonym="cls",
+    )
+    feature_layer: int = setting(
+        0, "Layer of the encoder, from 1, whose output the classifier sees; 0: what the encoder wants.", minimum=0
+    )
+
+
+@config_class()
+class FeaturesConfig(DataConfig, EncoderConfig, WorkConfig):
+    """What text.features computes, and what text.main reads of it."""
+
+
 @config_class(unsup_ratio=3, train_batch_size=8, train_steps=10_000, learning_rate=2e-5, warmup_steps=1000)
-class Config(DataConfig, ObjectiveConfig):
+class Config(DataConfig, EncoderConfig, AdamConfig):
+    features_file: str = setting("", "features: .npz file of features of whatever kind.")
+
     # Network
     model_name: str = setting("bert", "Network: bert, the paper's random transformer, or bag_of_words.", tuple(MODELS))
-    bert_config_file: str = setting("", "Size of the BERT; default the file that lies beside init_checkpoint.")
-    pooling: str = setting("cls", "What the classifier sees: BERT's pooler, or the mean of the tokens.", POOLINGS)
     model_dropout: float = setting(-1.0, "Dropout in the encoder; -1: as its configuration says.", maximum=0.9)
     trainable_layers: int = setting(
-        -1, "Train only so many of the encoder's top layers, and the classifier; -1: everything.", minimum=-1
+        -1,
+        "Train only so many of the encoder's top layers, and the classifier; 0: a linear classifier on frozen "
+        "features; -1: everything.",
+        minimum=-1,
     )
-    mixed_precision: str = setting("", "Compute in 16 bits; '' for 32.", ("", "float16", "bfloat16"))
+    head_steps: int = setting(0, "First train the classifier alone, so many steps, on frozen features.", minimum=0)
+    head_learning_rate: float = setting(3e-4, "Peak learning rate of these head_steps.", minimum=0)
 
     # Optimisation
     accumulation_parts: int = setting(
         1, "Parts in which a batch goes through the network, for small memories; the update is the same.", minimum=1
     )
-    weight_decay_rate: float = setting(0.01, "AdamW's decay, of all weights but biases and LayerNorm.", minimum=0)
-    clip_norm: float = setting(1.0, "Largest norm of the whole gradient; 0 for no clipping.", minimum=0)
+    layer_decay: float = setting(
+        1.0, "Each layer learns at so much of the rate of the one above it.", minimum=0.01, maximum=1
+    )
 
     def __post_init__(self):
         super().__post_init__()
+        if self.task_name == "features":
+            self._check_features()
+            return
+        if self.features_file:
+            raise ValueError(f"features_file={self.features_file} is for task_name=features, not {self.task_name}.")
         if self.unsup_ratio:
             text_ops.split_ops(self.aug_ops)
+        if self.is_frozen and not (self.model_name == "bert" and self.init_checkpoint):
+            raise ValueError(
+                f"trainable_layers={self.trainable_layers}, head_steps={self.head_steps}: frozen features need "
+                "model_name=bert and an init_checkpoint."
+            )
+        if self.head_steps and not self.trainable_layers:
+            raise ValueError(f"head_steps={self.head_steps}: expected 0 with trainable_layers=0, the head alone.")
         takes_weights = MODELS[self.model_name].load_weights is not None
         if takes_weights and not (self.bert_config_file or self.init_checkpoint):
             raise ValueError(
@@ -89,3 +148,12 @@ class Config(DataConfig, ObjectiveConfig):
                 f"train_batch_size={self.train_batch_size}: expected a multiple of "
                 f"accumulation_parts={self.accumulation_parts}."
             )
+
+    def _check_features(self):
+        if self.init_checkpoint or self.head_steps or self.trainable_layers > 0:
+            raise ValueError("task_name=features takes no init_checkpoint, head_steps or trainable_layers.")
+
+    @property
+    def is_frozen(self):
+        """Whether features of the encoder are computed once, to train the head on them."""
+        return self.trainable_layers == 0 or self.head_steps > 0

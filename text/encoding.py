@@ -97,7 +97,7 @@ def create_piece_table(tokenizer, words):
 @functools.lru_cache(maxsize=1)  # once in each process: a tokenizer remembers the words that it has seen
 def load_tokenizer(data_dir, tokenization):
     """The tokenization tells files apart that were in the same folder one after the other."""
-    return Tokenizer(record_format.vocab_path(data_dir), tokenization.lower_case)
+    return Tokenizer(record_format.vocab_path(data_dir), tokenization.lower_case, tokenization.prefix)
 
 
 class Encoder:

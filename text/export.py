@@ -21,13 +21,15 @@ from text.tokenization import assemble_in_graph
 Exported = collections.namedtuple("Exported", "facts predict_proba")
 
 
-def export(model, data, tokenizer, export_dir):
-    """Writes the evaluation network with cleaning and tokenisation, and dataset.json beside it.
+def export(networks, data, tokenizer, export_dir):
+    """Writes a SavedModel from raw texts to probabilities, with cleaning and tokenisation, and dataset.json beside it.
 
     Args:
+      networks: Keras models, the first from {"ids", "type_ids"}, each further one from what the one before it gives,
+        the last to logits.
       data: text.input_pipeline.Data, of which the facts and the tokenization are used.
     """
-    network, tokenization = model.evaluation_network, data.tokenization
+    tokenization = data.tokenization
     columns = ("texts", "titles") if data.facts.has_title else ("texts",)
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in columns])
@@ -38,12 +40,15 @@ def export(model, data, tokenizer, export_dir):
             *pieces, tokenization.max_seq_length, tokenization.keep_tail, tokenizer=tokenizer
         )
         longest = tf.reduce_max(tf.reduce_sum(tf.cast(ids != 0, tf.int32), axis=1))
-        logits = network({"ids": ids[:, :longest], "type_ids": type_ids[:, :longest]}, training=False)
-        probabilities = tf.nn.softmax(logits)
+        outputs = {"ids": ids[:, :longest], "type_ids": type_ids[:, :longest]}
+        for network in networks:
+            outputs = network(outputs, training=False)
+        probabilities = tf.nn.softmax(outputs)
         return {"probabilities": probabilities, "label": tf.argmax(probabilities, axis=-1)}
 
     module = tf.Module()
-    module.weights, module.serve = network.weights, serve  # without the layers, which take long to write
+    # Without the layers, which take long to write.
+    module.weights, module.serve = [weight for network in networks for weight in network.weights], serve
     tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
     record_format.write_description(export_dir, data.facts, tokenization)
 

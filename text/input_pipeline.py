@@ -24,8 +24,11 @@ MIN_WINDOWS = 8  # in a pass; were there fewer, the same text would often come t
 # ---- which records --------------------------------------------------------------------------------------------------
 
 
-def open_data(config):
+def open_data(config, with_unlabeled=None):
     """Finds and checks all records that a run needs, before its first step.
+
+    Args:
+      with_unlabeled: whether it needs the unlabelled texts; None: if its unsup_ratio says so.
 
     Returns:
       Data: facts, tokenization, and lists of records.RecordSet; `dev` and `test` are empty where there are none.
@@ -42,7 +45,7 @@ def open_data(config):
     test_dir = os.path.join(config.data_dir, "test")  # a user's own files may have no test set
     test = [_read_set(config, test_dir)] if tf.io.gfile.exists(test_dir) else []
     unsup = []
-    if config.unsup_ratio:
+    if config.unsup_ratio if with_unlabeled is None else with_unlabeled:
         unsup = [copy for aug_op in text_ops.split_ops(config.aug_ops) for copy in _read_copies(config, aug_op)]
     return Data(facts, tokenization, sup, unsup, dev, test)
 

@@ -1,7 +1,7 @@
 """Trains, evaluates and applies text classifiers.
 
 python -m text.main --do_train --do_eval --task_name=imdb --data_dir=data/imdb \\
-    --init_checkpoint=data/bert/uncased_L-12_H-768_A-12 --model_dir=runs/imdb
+    --init_checkpoint=bert-base --model_dir=runs/imdb
 python -m text.main --do_predict --model_dir=runs/imdb --predict_input=reviews.txt
 """
 

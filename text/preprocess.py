@@ -1,10 +1,10 @@
 """Writes the records that text.main trains on: labelled subset, test set, augmented copies of all unlabelled texts.
 
     python -m text.preprocess --task_name=imdb --raw_data_dir=data/raw/imdb --data_dir=data/imdb \
-        --vocab_file=data/bert_base/vocab.txt --sup_size=20 --aug_ops=tf_idf-0.7 --workers=8
+        --init_checkpoint=bert-base --sup_size=20 --aug_ops=tf_idf-0.7 --workers=8
 
     python -m text.preprocess --task_name=csv --train_file=train.csv --unlabeled_file=more.csv --data_dir=data/mine \
-        --init_checkpoint=data/bert_base --sup_size=100
+        --init_checkpoint=path/of/a/bert --sup_size=100
 
 The records depend on the flags alone, not on the number of workers. A stopped run is taken up by the same command.
 
@@ -12,7 +12,6 @@ The records depend on the flags alone, not on the number of workers. A stopped r
 """
 
 import collections
-import dataclasses
 import functools
 import itertools
 import os
@@ -22,7 +21,7 @@ import zlib
 from absl import flags
 
 from augmentation import back_translation, text_ops
-from text import bert_weights, datasets, encoding, record_format
+from text import bert_weights, datasets, encoders, encoding, record_format
 from text.config import PreprocessConfig
 from text.datasets import labelled
 from text.datasets.source import find_texts, read_inputs
@@ -94,8 +93,10 @@ def write_records(config, source):
       config: text.config.PreprocessConfig, without regard to its fields of where the texts come from.
       source: text.datasets.source.Source.
     """
+    encoders.check_case(config.init_checkpoint, config.do_lower_case)
     vocab_path = find_vocab(config)
-    tokenization = record_format.tokenization_of(config, Tokenizer(vocab_path, config.do_lower_case))
+    tokenizer = Tokenizer(vocab_path, config.do_lower_case, find_prefix(config))
+    tokenization = record_format.tokenization_of(config, tokenizer)
     plans = []
     if config.data_type != "unsup":
         plans += [*plan_labelled(config, source), *plan_test(config, source)]
@@ -123,7 +124,7 @@ def write_plans(config, source, tokenization, survey, plans, ordered_map):
             write_survey(source, survey.folder, config.data_dir, tokenization, ordered_map)
         return survey.read_inputs(shards)
 
-    common_settings = {"task_name": source.facts.name, **dataclasses.asdict(tokenization)}
+    common_settings = {"task_name": source.facts.name, **tokenization.as_dict()}
     encoder_settings = (config.data_dir, tokenization, source.facts.has_title)
     encoder_settings += (survey.statistics_path, survey.texts.count) if survey else ()
     encode = functools.partial(encoding.encode_shard, encoder_settings)
@@ -134,6 +135,10 @@ def find_vocab(config):
     if not (config.vocab_file or config.init_checkpoint):
         raise ValueError("vocab_file='': give --vocab_file, or --init_checkpoint with a vocab.txt beside it.")
     return config.vocab_file or bert_weights.find_vocab(config.init_checkpoint)
+
+
+def find_prefix(config):
+    return encoders.describe(config.init_checkpoint).prefix if config.text_prefix == "auto" else config.text_prefix
 
 
 def report(config, source, plans, changes):

@@ -1,7 +1,7 @@
 """Pre-trains BERT further on the texts of a task, as for the paper's BERT_FINETUNE, or from scratch.
 
 python -m text.pretrain --task_name=imdb --raw_data_dir=data/raw/imdb --model_dir=runs/imdb_pretrained \\
-    --init_checkpoint=data/bert/uncased_L-12_H-768_A-12
+    --init_checkpoint=bert-base
 python -m text.main --init_checkpoint=runs/imdb_pretrained/bert ...        # likewise text.preprocess
 
 The best weights go to <model_dir>/bert; text/pretrain_data.py makes the sequences; docs/texts.md tells more.
@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 from absl import flags, logging
 
-from text import bert_weights, datasets, pretrain_data
+from text import bert_weights, datasets, encoders, pretrain_data
 from text.config import SourceConfig
 from text.models.bert import BertConfig
 from text.models.pretrainer import PretrainingModel, create_pretraining_network
@@ -44,7 +44,7 @@ class PretrainConfig(SourceConfig, RunConfig):
 
     # Network
     bert_config_file: str = setting("", "Size of the BERT; default the file that lies beside init_checkpoint.")
-    init_checkpoint: str = setting("", "Weights to start from: a BERT checkpoint or Hugging Face folder; '' for none.")
+    init_checkpoint: str = setting("", "Pre-trained model: a name (docs/texts.md) or the path of a BERT; '' for none.")
     mixed_precision: str = setting("", "Compute in 16 bits; '' for 32.", ("", "float16", "bfloat16"))
 
     # Optimisation
@@ -68,6 +68,7 @@ def pretrain(config, model_dir, strategy, workers=1):
     Returns:
       The content of result.json, as a dict.
     """
+    encoders.check_case(config.init_checkpoint, config.do_lower_case)
     source = datasets.open_source(config)
     vocab_path = config.vocab_file or bert_weights.find_vocab(config.init_checkpoint)
     vocabulary = pretrain_data.Vocabulary(Tokenizer(vocab_path, config.do_lower_case))

@@ -7,7 +7,8 @@
       sup-size_20/train, dev/          {"original", "label"}
       unsup/tf_idf-0.7/copy-000/       {"original", "augmented"}
 
-A text is its word pieces [CLS] a [SEP] or [CLS] a [SEP] b [SEP] without padding, as int32; beside it "original_second"
+A text is its word pieces [CLS] a [SEP] or [CLS] a [SEP] b [SEP] without padding, as int32, with the prefix of the
+Tokenization at the begin of a; beside it "original_second"
 or "augmented_second" tells how many of them, at the end, belong to the second segment. "index" is the text's position
 in its split.
 """
@@ -34,12 +35,29 @@ class Tokenization:
     lower_case: bool
     max_seq_length: int
     keep_tail: bool  # of a text that is too long the end is kept, not the beginning
+    prefix: str = ""  # what every text begins with
+
+    def as_dict(self):
+        """As it is stored: without an empty prefix, as before there were any."""
+        return {name: value for name, value in dataclasses.asdict(self).items() if name != "prefix" or value}
 
 
 def tokenization_of(config, tokenizer):
     """What config, a text.config.PreprocessConfig, and its vocabulary make of texts."""
-    lower_case, keep_tail = tokenizer.lower_case, config.trunc_keep_right
-    return Tokenization(tokenizer.sha256, tokenizer.vocab_size, lower_case, config.max_seq_length, keep_tail)
+    needed = 4 + len(tokenizer.prefix_ids)
+    if config.max_seq_length < needed:
+        raise ValueError(
+            f"max_seq_length={config.max_seq_length}: expected at least {needed}, for [CLS], the "
+            f"{len(tokenizer.prefix_ids)} pieces of text_prefix={tokenizer.prefix!r}, a piece of a text and two [SEP]."
+        )
+    return Tokenization(
+        vocab_sha256=tokenizer.sha256,
+        vocab_size=tokenizer.vocab_size,
+        lower_case=tokenizer.lower_case,
+        max_seq_length=config.max_seq_length,
+        keep_tail=config.trunc_keep_right,
+        prefix=tokenizer.prefix,
+    )
 
 
 # ---- folders --------------------------------------------------------------------------------------------------------
@@ -89,7 +107,7 @@ def write_dataset(data_dir, facts, tokenization, original_vocab_path):
 
 def write_description(folder, facts, tokenization):
     """Writes dataset.json."""
-    description = {"facts": _stored_facts(facts), "tokenization": dataclasses.asdict(tokenization)}
+    description = {"facts": _stored_facts(facts), "tokenization": tokenization.as_dict()}
     files.write_json(os.path.join(folder, "dataset.json"), description)
 
 

@@ -1,5 +1,7 @@
 """BERT's tokenizer, text to words to word pieces, and the layout of a sequence: [CLS] a [SEP] or [CLS] a [SEP] b [SEP].
 
+A prefix such as "query: ", which some encoders want before every text, comes right after [CLS] and is never cut off.
+
     tokenizer = Tokenizer("vocab.txt", lower_case=True)
     words_of_texts = tokenizer.split(texts)                     # words are what augmentation replaces
     pieces_of_texts = tokenizer.piece_ids(words_of_texts)
@@ -47,9 +49,10 @@ class Tokenizer:
     Args:
       vocab_path: BERT's vocab.txt, one piece a line, in the order of their ids.
       lower_case: also strips accents. It must be as the vocabulary was made.
+      prefix: text that every sequence begins with; `prefix_ids` are its word pieces.
     """
 
-    def __init__(self, vocab_path, lower_case=True):
+    def __init__(self, vocab_path, lower_case=True, prefix=""):
         self.vocab = read_vocab(vocab_path)
         self.vocab_size = len(self.vocab)
         self.sha256 = hashlib.sha256("\n".join(self.vocab).encode()).hexdigest()
@@ -64,6 +67,8 @@ class Tokenizer:
         self._run_wordpiece = tf.function(self._wordpiece_in_graph, input_signature=[strings])
         self._words_of_chunk = {}
         self._pieces_of_word = {}
+        self.prefix = prefix
+        self.prefix_ids = self.piece_ids(self.split([prefix]))[0] if prefix else np.zeros(0, np.int32)
 
     @property
     def mask_id(self):
@@ -202,11 +207,11 @@ def _read_lines(vocab_path):
 
 
 def assemble(a, b, max_seq_length, keep_tail, tokenizer):
-    """Lays out one sequence and cuts it to length, without padding.
+    """Lays out one sequence, with the tokenizer's prefix before a, and cuts it to length, without padding.
 
     Args:
       a, b: int arrays of word pieces; b is None (or empty) for a single text.
-      max_seq_length: the most that ids may have, special pieces included.
+      max_seq_length: the most that ids may have, prefix and special pieces included.
       keep_tail: cut at the front, which keeps the end of a review, where its verdict is; else cut at the end.
 
     Returns:
@@ -214,11 +219,13 @@ def assemble(a, b, max_seq_length, keep_tail, tokenizer):
     """
     b = a[:0] if b is None else b
     has_second = int(len(b) > 0)
-    kept_a, kept_b = _kept_lengths(len(a), len(b), has_second, max_seq_length, min, max)
-    ids = np.full(2 + kept_a + kept_b + has_second, tokenizer.sep_id, np.int32)
-    ids[0] = tokenizer.cls_id
-    ids[1 : 1 + kept_a] = a[len(a) - kept_a :] if keep_tail else a[:kept_a]
-    ids[2 + kept_a : 2 + kept_a + kept_b] = b[len(b) - kept_b :] if keep_tail else b[:kept_b]
+    start_a = 1 + len(tokenizer.prefix_ids)
+    kept_a, kept_b = _kept_lengths(len(a), len(b), start_a, has_second, max_seq_length, min, max)
+    start_b = start_a + kept_a + 1
+    ids = np.full(start_b + kept_b + has_second, tokenizer.sep_id, np.int32)
+    ids[0], ids[1:start_a] = tokenizer.cls_id, tokenizer.prefix_ids
+    ids[start_a : start_a + kept_a] = a[len(a) - kept_a :] if keep_tail else a[:kept_a]
+    ids[start_b : start_b + kept_b] = b[len(b) - kept_b :] if keep_tail else b[:kept_b]
     return ids, kept_b + has_second
 
 
@@ -233,13 +240,15 @@ def assemble_in_graph(a, b, max_seq_length, keep_tail, tokenizer):
     """
     b = a[:, :0] if b is None else b
     has_second = tf.cast(b.row_lengths() > 0, tf.int64)
-    lengths = a.row_lengths(), b.row_lengths()
+    begin = tf.constant([tokenizer.cls_id, *tokenizer.prefix_ids])
+    lengths = a.row_lengths(), b.row_lengths(), len(begin)
     kept_a, kept_b = _kept_lengths(*lengths, has_second, max_seq_length, tf.minimum, tf.maximum)
-    cls, sep = (tf.fill([a.nrows(), 1], piece) for piece in (tokenizer.cls_id, tokenizer.sep_id))
+    begin, sep = (tf.tile(pieces[tf.newaxis], [a.nrows(), 1]) for pieces in (begin, tf.constant([tokenizer.sep_id])))
     second_sep = tf.RaggedTensor.from_tensor(sep, lengths=has_second)
     a, b = (_cut(pieces, kept, keep_tail) for pieces, kept in ((a, kept_a), (b, kept_b)))
-    ids = tf.concat([cls, a, sep, b, second_sep], axis=1).to_tensor(0, shape=[None, max_seq_length])
-    start, end = (border[:, tf.newaxis] for border in (2 + kept_a, 2 + kept_a + kept_b + has_second))
+    ids = tf.concat([begin, a, sep, b, second_sep], axis=1).to_tensor(0, shape=[None, max_seq_length])
+    start = lengths[2] + kept_a + 1
+    start, end = (border[:, tf.newaxis] for border in (start, start + kept_b + has_second))
     position = tf.range(max_seq_length, dtype=tf.int64)
     return ids, tf.cast((start <= position) & (position < end), tf.int32)
 
@@ -249,11 +258,14 @@ def _cut(pieces, kept, keep_tail):
     return tf.gather(pieces.values, tf.ragged.range(starts, starts + kept))
 
 
-def _kept_lengths(length_a, length_b, has_second, max_seq_length, minimum, maximum):
+def _kept_lengths(length_a, length_b, start_a, has_second, max_seq_length, minimum, maximum):
     """What is left when pieces are taken one by one from the longer text, from b if they are equally long."""
-    if max_seq_length < 3:
-        raise ValueError(f"max_seq_length={max_seq_length}: expected at least 3, for [CLS] and two [SEP].")
-    room = max_seq_length - 2 - has_second
+    if max_seq_length < start_a + 2:
+        prefix = ", the prefix" if start_a > 1 else ""
+        raise ValueError(
+            f"max_seq_length={max_seq_length}: expected at least {start_a + 2}, for [CLS]{prefix} and two [SEP]."
+        )
+    room = max_seq_length - start_a - 1 - has_second
     kept_a = minimum(length_a, maximum((room + 1) // 2, room - length_b))
     kept_b = minimum(length_b, maximum(room // 2, room - length_a))
     return kept_a, kept_b

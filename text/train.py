@@ -1,17 +1,23 @@
 """Trains a text classifier with UDA and evaluates it: train_and_evaluate tells the whole run."""
 
+import dataclasses
 import functools
 import os
+import re
 
 import tensorflow as tf
 
-from text import input_pipeline, record_format
+from text import bert_weights, input_pipeline, record_format
+from text import features as text_features
+from text.config import FROZEN
 from text.export import export
 from text.models import MODELS, create_network
 from text.tokenization import Tokenizer, read_vocab
-from utils import distribution, files, run_dir, training
+from utils import features, training
 from utils.optimizers import create_bert_adamw
 from utils.uda_model import UDAModel
+
+LAYER = re.compile(r"transformer/layer_(\d+)/")  # in the names of variables
 
 
 def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True):
@@ -20,43 +26,82 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     Returns:
       The content of result.json, as a dict.
     """
+    if config.task_name == "features":
+        data = features.read_file(config.features_file, config)
+        return features.train_and_evaluate(config, data, model_dir, strategy, do_train, do_eval)
+    if config.trainable_layers == 0:
+        return train_frozen(config, model_dir, strategy, do_train, do_eval)
     data = input_pipeline.open_data(config)
-    tokenizer = Tokenizer(record_format.vocab_path(config.data_dir), data.tokenization.lower_case)
-    check_batch_sizes(config, strategy)
-    run_dir.prepare(model_dir, config)
-    tf.keras.utils.set_random_seed(config.seed)
-    with strategy.scope():
-        model = create_model(config, data.facts, tokenizer)
-        training.compile_model(model, create_bert_adamw(config), config)
-        checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save)
-    step = checkpoints.restore_last()
+    tokenizer = open_tokenizer(config, data)
+    check_parts(config, strategy)
+    head = train_head(config, model_dir, strategy, do_train) if config.head_steps else None
     # Where each shape is compiled on its own, all texts have one length.
     fixed_length = config.jit_compile or isinstance(strategy, tf.distribute.TPUStrategy)
 
-    def create_batches(first_step):
-        return distribution.distribute(
-            strategy, lambda: input_pipeline.create_train_dataset(config, data, first_step, fixed_length)
-        )
-
-    def evaluation_of(record_sets):
+    def evaluation_set(record_sets):
         if record_sets:
-            return functools.partial(evaluate, model, record_sets, config, strategy, fixed_length)
+            num_examples = sum(record_set.num_examples for record_set in record_sets)
+            settings = config.max_seq_length, config.eval_batch_size, fixed_length
+            create_batches = functools.partial(input_pipeline.create_eval_dataset, record_sets, *settings)
+            return training.EvaluationSet(create_batches, num_examples)
 
-    evaluate_dev, evaluate_test = evaluation_of(data.dev), evaluation_of(data.test)
-    if do_train and step < config.train_steps:
-        training.train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, evaluate_test)
-
-    step = checkpoints.restore_chosen(by_dev=bool(data.dev))
-    export(model, data, tokenizer, os.path.join(model_dir, "export"))
-    if not (do_eval and evaluate_test):
-        return {}
-    result = training.create_result(evaluate_test(), config, model_dir, step)
-    files.write_json(os.path.join(model_dir, "result.json"), result)
-    return result
+    job = training.Job(
+        create_model=lambda: create_model(config, data.facts, tokenizer, head),
+        create_optimizer=functools.partial(create_optimizer, config),
+        create_batches=lambda step: input_pipeline.create_train_dataset(config, data, step, fixed_length),
+        export=lambda model, export_dir: export([model.evaluation_network], data, tokenizer, export_dir),
+        dev=evaluation_set(data.dev),
+        test=evaluation_set(data.test),
+    )
+    return training.run(job, config, model_dir, strategy, do_train, do_eval)
 
 
-def check_batch_sizes(config, strategy):
-    training.check_batch_sizes(config, strategy)
+# ---- frozen features ------------------------------------------------------------------------------------------------
+
+
+def train_frozen(config, model_dir, strategy, do_train=True, do_eval=True):
+    """A linear classifier on features that are computed once. What is exported has the encoder in it."""
+    data, feature_data = text_features.open_features(config)
+    tokenizer = open_tokenizer(config, data)
+    check_vocabulary(config, tokenizer)
+
+    def export_whole(model, export_dir):
+        encoder = text_features.load_network(*text_features.network_settings(config, config.max_seq_length))
+        export([encoder, model.evaluation_network], data, tokenizer, export_dir)
+
+    return features.train_and_evaluate(config, feature_data, model_dir, strategy, do_train, do_eval, export_whole)
+
+
+def train_head(config, model_dir, strategy, do_train):
+    """Makes the `head_steps` as a run of its own, in the folder head of model_dir.
+
+    Returns:
+      Its weights, as features.set_head_weights takes them.
+    """
+    changes = FROZEN | {"train_steps": config.head_steps, "save_steps": config.head_steps}
+    changes |= {"learning_rate": config.head_learning_rate, "aug_ops": config.aug_ops, "tsa": "", "ema_decay": 0.0}
+    changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1}
+    changes |= {} if config.unsup_ratio else {"unsup_ratio": 0}
+    head_config, weights = dataclasses.replace(config, **changes), []
+
+    def keep_weights(model, _export_dir):
+        weights.extend(features.get_head_weights(model.evaluation_network))
+
+    run = (os.path.join(model_dir, "head"), strategy, do_train, False, keep_weights)
+    _, data = text_features.open_features(head_config)
+    features.train_and_evaluate(head_config, data, *run)
+    return weights
+
+
+def open_tokenizer(config, data):
+    tokenization, vocab_path = data.tokenization, record_format.vocab_path(config.data_dir)
+    return Tokenizer(vocab_path, tokenization.lower_case, tokenization.prefix)
+
+
+# ---- layers ---------------------------------------------------------------------------------------------------------
+
+
+def check_parts(config, strategy):
     num_replicas, num_parts = strategy.num_replicas_in_sync, config.accumulation_parts
     if config.train_batch_size % (num_replicas * num_parts):
         raise ValueError(
@@ -65,8 +110,12 @@ def check_batch_sizes(config, strategy):
         )
 
 
-def create_model(config, facts, tokenizer):
-    """The network with its objective, filled from `init_checkpoint` if there is one."""
+def create_model(config, facts, tokenizer, head=None):
+    """The network with its objective, filled from `init_checkpoint` if there is one.
+
+    Args:
+      head: weights of a head to start from, as train_head returns them.
+    """
     if config.init_checkpoint:
         check_vocabulary(config, tokenizer)
     create = functools.partial(create_network, config, facts, tokenizer.vocab_size)
@@ -74,26 +123,35 @@ def create_model(config, facts, tokenizer):
         model = UDAModel(create, facts.num_classes, config, joint_pass=False, num_parts=config.accumulation_parts)
     if config.init_checkpoint:  # which the configuration allows for networks that can be filled only
         MODELS[config.model_name].load_weights(model.network, config.init_checkpoint)
-        model.start_average()
+    if head is not None:
+        features.set_head_weights(model.network, head)
+    model.start_average()
     return model
+
+
+def create_optimizer(config, model):
+    rate_of = functools.partial(layer_rate, config.layer_decay, count_layers(model.network))
+    options = {"rate_of": rate_of} if config.layer_decay < 1 else {}
+    return create_bert_adamw(config, bias_correction=config.bias_correction, **options)
+
+
+def layer_rate(decay, num_layers, name):
+    """What the learning rate of a variable is multiplied by: less from layer to layer, downwards from the head."""
+    layer = LAYER.search(name)
+    if layer:
+        return decay ** (num_layers - 1 - int(layer[1]))
+    return decay**num_layers if "embedding" in name else 1.0
+
+
+def count_layers(network):
+    return len({match[1] for match in map(LAYER.search, (weight.name for weight in network.weights)) if match})
 
 
 def check_vocabulary(config, tokenizer):
     """Raises ValueError if the pre-trained weights came with another vocabulary than that of the records."""
-    is_folder = tf.io.gfile.isdir(config.init_checkpoint)
-    folder = config.init_checkpoint if is_folder else os.path.dirname(config.init_checkpoint)
-    path = os.path.join(folder, "vocab.txt")
+    path = os.path.join(bert_weights.folder_of(config.init_checkpoint), "vocab.txt")
     if tf.io.gfile.exists(path) and read_vocab(path) != tokenizer.vocab:
         raise ValueError(
             f"data_dir={config.data_dir}: the records were made with another vocabulary than {path}. Preprocess with "
             f"--vocab_file={path}, into another folder."
         )
-
-
-def evaluate(model, record_sets, config, strategy, fixed_length=False):
-    """Accuracy and loss of the averaged weights on all examples of `record_sets`."""
-    num_examples = sum(record_set.num_examples for record_set in record_sets)
-    create_batches = functools.partial(
-        input_pipeline.create_eval_dataset, record_sets, config.max_seq_length, config.eval_batch_size, fixed_length
-    )
-    return training.evaluate(model, strategy, create_batches, num_examples, config.eval_batch_size)

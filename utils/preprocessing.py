@@ -29,10 +29,11 @@ class SetPlan(NamedTuple):
     num_examples: int
     settings: dict  # all that determines the content, beside the settings common to all sets
     content: Any  # what is made of the examples; is sent to the processes, so it is small
+    shard_size: int = 0  # examples in a shard; 0: SHARD_SIZE
 
     @property
     def num_shards(self):
-        return -(-self.num_examples // SHARD_SIZE)
+        return -(-self.num_examples // (self.shard_size or SHARD_SIZE))
 
 
 class Job(NamedTuple):

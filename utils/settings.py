@@ -7,6 +7,7 @@ class Config(DataConfig, ObjectiveConfig):
 
 import dataclasses
 import os
+import types
 
 from absl import flags
 
@@ -50,6 +51,9 @@ def config_class(**defaults):
 @dataclasses.dataclass(frozen=True)
 class Settings:
     """What every class of settings is: its values are checked when it is made."""
+
+    # Settings that belong together, by name: dicts of other defaults, for the flag --recipe.
+    recipes = types.MappingProxyType({})
 
     def __post_init__(self):
         check(self)
@@ -199,7 +203,10 @@ def contradictions(config, stored):
 
 
 def define_flags(config_class):
-    """Defines one absl flag per field, with the field's default."""
+    """Defines one absl flag per field, with the field's default, and --recipe where the class has recipes."""
+    if config_class.recipes:
+        help_text = "Settings that belong together; flags that are given count more."
+        flags.DEFINE_enum("recipe", next(iter(config_class.recipes)), list(config_class.recipes), help_text)
     for field in dataclasses.fields(config_class):
         choices, alias = field.metadata["choices"], field.metadata["alias"]
         help_text = field.metadata["help"] + (f" One of: {', '.join(repr(c) for c in choices)}." if choices else "")
@@ -209,8 +216,17 @@ def define_flags(config_class):
 
 
 def from_flags(config_class, flag_values=flags.FLAGS):
-    """Builds the config from parsed flags."""
-    return config_class(**{field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)})
+    """Builds the config from parsed flags; those that are not given are as the recipe says, where there is one."""
+    recipe = config_class.recipes[flag_values["recipe"].value] if config_class.recipes else {}
+
+    def value_of(name):
+        return recipe[name] if name in recipe and not is_given(name) else flag_values[name].value
+
+    def is_given(name):
+        return any(flag_values[other].present for other in (name, aliases[name]) if other)
+
+    aliases = {field.name: field.metadata["alias"] for field in dataclasses.fields(config_class)}
+    return config_class(**{name: value_of(name) for name in aliases})
 
 
 def flag_values(*names):

@@ -1,13 +1,67 @@
 """The course of a run, which images and text share: steps, log lines, evaluations, checkpoints, result."""
 
 import contextlib
+import functools
 import math
+import os
 import time
+from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from utils import distribution, run_dir
+from utils import distribution, files, run_dir
+
+
+class EvaluationSet(NamedTuple):
+    create_batches: Callable  # without arguments: a dataset of global batches of `eval_batch_size`
+    num_examples: int
+
+
+class Job(NamedTuple):
+    """What a run trains, beside its settings."""
+
+    create_model: Callable  # without arguments: a utils.uda_model.UDAModel
+    create_optimizer: Callable  # from the model
+    create_batches: Callable  # from a step to a dataset of the global batches from that step on
+    export: Callable  # (model, export_dir): writes the SavedModel
+    dev: EvaluationSet | None = None
+    test: EvaluationSet | None = None
+
+
+def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
+    """Runs or continues a training, then evaluates and exports the chosen checkpoint.
+
+    Returns:
+      The content of result.json, as a dict.
+    """
+    check_batch_sizes(config, strategy)
+    run_dir.prepare(model_dir, config)
+    tf.keras.utils.set_random_seed(config.seed)
+    with strategy.scope():
+        model = job.create_model()
+        compile_model(model, job.create_optimizer(model), config)
+        checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save)
+    step = checkpoints.restore_last()
+
+    def create_batches(first_step):
+        return distribution.distribute(strategy, functools.partial(job.create_batches, first_step))
+
+    def evaluation_of(part):
+        return functools.partial(evaluate, model, strategy, *part, config.eval_batch_size) if part else None
+
+    evaluate_dev, evaluate_test = evaluation_of(job.dev), evaluation_of(job.test)
+    if do_train and step < config.train_steps:
+        train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, evaluate_test)
+
+    step = checkpoints.restore_chosen(by_dev=bool(job.dev))
+    job.export(model, os.path.join(model_dir, "export"))
+    if not (do_eval and evaluate_test):
+        return {}
+    result = create_result(evaluate_test(), config, model_dir, step)
+    files.write_json(os.path.join(model_dir, "result.json"), result)
+    return result
 
 
 def compile_model(model, optimizer, config):

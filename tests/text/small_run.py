@@ -68,10 +68,11 @@ def tiny_config(data_dir, bert_dir, **settings):
 def export_random_model(config, export_dir):
     """Exports a network whose average, which counts, has other weights; returns the model and the data."""
     data = input_pipeline.open_data(config)
-    tokenizer = Tokenizer(record_format.vocab_path(config.data_dir), data.tokenization.lower_case)
+    tokenization, vocab_path = data.tokenization, record_format.vocab_path(config.data_dir)
+    tokenizer = Tokenizer(vocab_path, tokenization.lower_case, tokenization.prefix)
     model = train.create_model(config, data.facts, tokenizer)
     rng = np.random.default_rng(0)
     weights = model.average_network.get_weights()
     model.average_network.set_weights([rng.normal(weight, 0.5 * (weight.ndim > 1)) for weight in weights])
-    export.export(model, data, tokenizer, str(export_dir))
+    export.export([model.evaluation_network], data, tokenizer, str(export_dir))
     return model, data

@@ -10,12 +10,14 @@ import numpy as np
 import pytest
 
 from tests.text import small_data, small_run
+from text import record_format
 from text.classifier import TextClassifier
 
 pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
-SETTINGS = {"train_batch_size": 4, "unsup_ratio": 2, "max_seq_length": 24, "learning_rate": 3e-3, "warmup_steps": 0}
+SETTINGS = {"recipe": "finetune"}
+SETTINGS |= {"train_batch_size": 4, "unsup_ratio": 2, "max_seq_length": 24, "learning_rate": 3e-3, "warmup_steps": 0}
 SETTINGS |= {
     "train_steps": 60,
     "save_steps": 30,
@@ -86,6 +88,33 @@ def test_numbers_as_labels_come_back_as_numbers(bert_dir, tmp_path):
     classifier.fit(texts, [10, 2] * 4 + [10])  # unequal classes: all but the development split are trained on
     assert classifier.classes.tolist() == [2, 10]
     assert set(classifier.predict(texts).tolist()) <= {2, 10}
+
+
+def test_an_encoder_by_name_with_a_prefix_of_ones_own(bert_dir, tmp_path, monkeypatch):
+    monkeypatch.setenv("UDA_CACHE", str(tmp_path))
+    (tmp_path / "encoders").mkdir()
+    (tmp_path / "encoders/bert-base").symlink_to(bert_dir)
+    texts, labels = create_texts(8, 3)
+    settings = SETTINGS | {"train_steps": 1, "save_steps": 1}
+    classifier = TextClassifier("bert-base", str(tmp_path / "run"), text_prefix="very: ", **settings)
+    classifier.fit(texts, labels, texts)
+    for folder in ("records", "export"):
+        assert record_format.read_dataset(str(tmp_path / "run" / folder))[1].prefix == "very: "
+    assert json.loads((tmp_path / "run/config.json").read_text())["init_checkpoint"] == "bert-base"
+
+
+def test_without_a_gpu_the_encoder_stays_frozen_and_a_head_learns_on_its_features(bert_dir, tmp_path):
+    (texts, labels), (unlabeled, _), (test, test_labels) = (create_texts(*draw) for draw in ((40, 3), (80, 4), (60, 5)))
+    settings = {"max_seq_length": 24, "pooling": "mean", "train_steps": 200, "learning_rate": 0.01}
+    classifier = TextClassifier(bert_dir, str(tmp_path / "run"), **settings).fit(texts, labels, unlabeled)
+    config = json.loads((tmp_path / "run/config.json").read_text())
+    assert config["trainable_layers"] == 0 and config["unsup_coeff"] == 20 and config["aug_ops"] == "tf_idf-0.3"
+    assert (tmp_path / "run/records/features").is_dir()
+    assert classifier.evaluate(test, test_labels)["accuracy"] > 0.6  # much, for features of random weights
+    alone = TextClassifier(bert_dir, str(tmp_path / "alone"), **settings).fit(texts, labels)
+    assert alone.evaluate(texts, labels)["accuracy"] > 0.8
+    with pytest.raises(ValueError, match="recipe='fast': expected 'auto' or one of 'paper', 'frozen'"):
+        TextClassifier(bert_dir, recipe="fast")
 
 
 @pytest.mark.parametrize(

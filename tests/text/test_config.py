@@ -27,7 +27,7 @@ CONTRADICTIONS = {
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
     "task_name='mnist': expected one of 'imdb', 'yelp-2', .*, 'csv'": {"task_name": "mnist"},
     "model_name='lstm': expected one of 'bert', 'transformer'": {"model_name": "lstm"},
-    "pooling='max': expected one of 'cls', 'mean'": {"pooling": "max"},
+    "pooling='max': expected one of 'auto', 'cls', 'mean'": {"pooling": "max"},
     "mixed_precision='float8': expected one of '', 'float16', 'bfloat16'": {"mixed_precision": "float8"},
     "seed=536870913: expected at most 536870912": {"seed": 2**29 + 1},
     "unknown augmentation 'eda-0.1': expected one of tf_idf, tf_idf_paper, unif, bt": {"aug_ops": "eda-0.1"},
@@ -59,7 +59,10 @@ def test_the_defaults_are_the_published_recipe_for_one_gpu():
 
 
 CHANGED = {
+    "task_name": "csv",
+    "features_file": "",  # is for another task
     "model_name": "bert",
+    "trainable_layers": 2,
     "init_checkpoint": "other",
     "aug_ops": "tf_idf-0.7+unif-0.1",
     "accumulation_parts": 3,
@@ -91,7 +94,7 @@ def test_every_setting_is_a_flag_with_a_meaning():
     with parsed_flags(module, *(f"--{name}={value}" for name, value in changed.items())):
         assert settings.from_flags(Config) == Config(**changed)
     unchanged = [field.name for field in fields if changed[field.name] == field.default]
-    assert unchanged == ["model_name"]
+    assert unchanged == ["features_file", "model_name"]
     assert all(field.metadata["help"].endswith(".") for field in fields)
 
 
@@ -108,6 +111,13 @@ def test_what_is_not_augmented_needs_no_augmentation():
     assert PreprocessConfig(data_type="sup", aug_ops="").aug_ops == ""
     with pytest.raises(ValueError, match="unknown augmentation ''"):
         PreprocessConfig(aug_ops="")
+
+
+def test_runs_of_before_there_were_encoders_by_name_are_continued():
+    stored = dataclasses.asdict(Config(**BERT)) | {"pooling": "cls"}
+    assert settings.contradictions(Config(**BERT), stored) == []
+    lines = settings.contradictions(Config(**BERT), stored | {"pooling": "mean"})
+    assert lines == ["pooling: was 'mean', now 'auto'"]
 
 
 def test_what_does_not_change_the_result_may_change_between_two_runs():

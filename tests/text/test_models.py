@@ -108,6 +108,16 @@ def test_the_settings_of_a_run_reach_its_bert(tmp_path):
         assert len(network.trainable_weights) == 16 + 2
 
 
+def test_the_pooling_is_what_the_encoder_wants_unless_another_is_given(tmp_path):
+    CONFIG.write(tmp_path / "bert_config.json")
+    sizes = {"bert_config_file": str(tmp_path / "bert_config.json"), "max_seq_length": 16}
+    cases = {("minilm", "auto"): False, ("bert-base", "auto"): True, ("minilm", "cls"): True, ("", "auto"): True}
+    for (init_checkpoint, pooling), has_pooler in cases.items():
+        config = Config(init_checkpoint=init_checkpoint, pooling=pooling, **sizes)
+        network = models.create_network(config, FACTS, CONFIG.vocab_size)
+        assert any("pooler" in weight.name for weight in network.weights) == has_pooler, (init_checkpoint, pooling)
+
+
 def test_the_settings_of_a_run_reach_its_bag_of_words():
     config = Config(model_name="bag_of_words", model_dropout=0.25, seed=5)
     network = models.create_network(config, FACTS, 30)

@@ -127,9 +127,9 @@ def record_files(folder):
     return {name: content for name, content in files_below(folder).items() if not name.startswith("data_stats")}
 
 
-def encode_plainly(raw_dir, lines, max_seq_length=32, keep_tail=True, lower_case=True):
+def encode_plainly(raw_dir, lines, max_seq_length=32, keep_tail=True, lower_case=True, prefix=""):
     """The pieces of each line, one text at a time."""
-    tokenizer = Tokenizer(str(raw_dir / "vocab.txt"), lower_case)
+    tokenizer = Tokenizer(str(raw_dir / "vocab.txt"), lower_case, prefix)
 
     def pieces(text):
         return tokenizer.piece_ids(tokenizer.split([text]))[0]
@@ -186,6 +186,61 @@ def test_text_and_title_are_two_segments(raw_pairs, tmp_path):
             assert types == [0] * (len(ids) - num_seconds) + [1] * num_seconds
             assert ids.count(tokenizer.sep_id) == (2 if line["title"] else 1)
             assert bool(num_seconds) == bool(line["title"])
+
+
+@pytest.mark.parametrize("keep_tail", [True, False])
+@pytest.mark.parametrize("aug_op", ["tf_idf-0.7", "unif-0.7"])
+def test_a_prefix_begins_originals_and_augmented_texts_and_is_never_cut_or_replaced(raw, tmp_path, aug_op, keep_tail):
+    settings = {"aug_ops": aug_op, "max_seq_length": 12, "trunc_keep_right": keep_tail}
+    for prefix in ("Bi: ", ""):
+        run(raw[0], tmp_path / f"out{prefix}", text_prefix=prefix, **settings)
+    tokenizer = Tokenizer(str(raw[0] / "vocab.txt"), prefix="Bi: ")
+    begin = [tokenizer.cls_id, *tokenizer.prefix_ids]
+    assert len(begin) == 4
+    for name, set_dir in (("test", "test"), ("unlabeled", f"unsup/{aug_op}/copy-000")):
+        parsed = read_records(tmp_path / "outBi: " / set_dir)
+        assert parsed["original"] == encode_plainly(raw[0], raw[1][name], 12, keep_tail, prefix="Bi: ")
+    with_prefix, without = (
+        read_records(tmp_path / f"out{prefix}/unsup/{aug_op}/copy-000", ["augmented"])["augmented"]
+        for prefix in ("Bi: ", "")
+    )
+    assert max(map(len, with_prefix)) == 12 and all(ids[:4] == begin for ids in with_prefix)
+    for one, other in zip(with_prefix, without):  # the same words are replaced; three pieces fewer are left of them
+        room = 12 - len(begin) - 1
+        assert one[4:-1] == (other[1:-1][-room:] if keep_tail else other[1:-1][:room])
+
+
+def test_the_prefix_is_the_named_encoders_unless_another_is_given(raw, tmp_path, monkeypatch):
+    monkeypatch.setenv("UDA_CACHE", str(tmp_path))
+    (tmp_path / "encoders").mkdir()
+    (tmp_path / "encoders/e5-small").symlink_to(raw[0])
+    cases = {"e5-small": "query: ", "bert-base": None, str(raw[0]): None}
+    for number, (init_checkpoint, prefix) in enumerate(cases.items()):
+        vocab = {} if prefix else {"vocab_file": raw[0] / "vocab.txt"}
+        settings = {"vocab_file": "", "data_type": "sup", "init_checkpoint": init_checkpoint} | vocab
+        run(raw[0], tmp_path / f"auto_{number}", **settings)
+        run(raw[0], tmp_path / f"given_{number}", text_prefix="passage: ", **settings)
+        assert record_format.read_dataset(str(tmp_path / f"auto_{number}"))[1].prefix == (prefix or "")
+        assert record_format.read_dataset(str(tmp_path / f"given_{number}"))[1].prefix == "passage: "
+        assert read_info(tmp_path / f"auto_{number}/test")["settings"].get("prefix") == prefix
+
+
+def test_a_prefix_must_leave_room_for_a_piece(raw, tmp_path):
+    message = (
+        r"max_seq_length=6: expected at least 7, for \[CLS\], the 3 pieces of text_prefix='bi:', a piece of a text"
+    )
+    with pytest.raises(SystemExit, match=message):
+        run(raw[0], tmp_path, text_prefix="bi:", max_seq_length=6)
+    run(raw[0], tmp_path, text_prefix="bi:", max_seq_length=7, data_type="sup")
+    assert {len(ids) for ids in read_records(tmp_path / "test")["original"]} == {7}
+
+
+def test_the_case_of_a_named_encoder_is_not_contradicted(raw, tmp_path):
+    with pytest.raises(
+        SystemExit, match="do_lower_case=False, but the vocabulary of init_checkpoint=minilm is uncased"
+    ):
+        run(raw[0], tmp_path, init_checkpoint="minilm", do_lower_case=False)
+    assert not list(tmp_path.iterdir())
 
 
 def test_every_copy_holds_every_unlabelled_text_once_and_no_label(raw, tmp_path, small_shards):

@@ -19,7 +19,8 @@ def write_archive(path, num_texts):
     inner = io.BytesIO()
     with tarfile.open(fileobj=inner, mode="w:gz") as archive:
         for label, name in quickstart_data.COLLECTIONS.items():
-            lines = [f"{number}\t0.5\t{label} text, {number}\n" for number in range(num_texts)]
+            scores = [(-2, -0.4, 0.5, 3)[number % 4] for number in range(num_texts)]
+            lines = [f"{number}\t{score}\t{label} text, {number}\n" for number, score in enumerate(scores)]
             add(archive, f"hutto_ICWSM_2014/{name}_GroundTruth.txt", "".join(lines).encode() + b"x\t1\tcaf\xe9\n")
     with tarfile.open(path, "w:gz") as archive:
         add(archive, quickstart_data.INNER_ARCHIVE, inner.getvalue())
@@ -30,13 +31,14 @@ def read_rows(path):
         return list(csv.DictReader(file))
 
 
-def test_splits_have_equally_many_texts_of_each_collection_and_share_none(tmp_path, monkeypatch):
-    monkeypatch.setattr(quickstart_data, "NUM_PER_CLASS", 30)
-    monkeypatch.setattr(quickstart_data, "NUM_TEST_PER_CLASS", 10)
+SMALL = quickstart_data.TASKS["collections"]._replace(num_per_class=30, num_test_per_class=10)
+
+
+def test_splits_have_equally_many_texts_of_each_collection_and_share_none(tmp_path):
     write_archive(tmp_path / "archive.tar.gz", 40)
-    collections = quickstart_data.read_collections(tmp_path / "archive.tar.gz")
+    collections = SMALL.choose(quickstart_data.read_collections(tmp_path / "archive.tar.gz"))
     assert [len(texts) for texts in collections.values()] == [41] * 4
-    quickstart_data.write_splits(collections, tmp_path)
+    quickstart_data.write_splits(collections, SMALL, tmp_path)
     train, test = read_rows(tmp_path / "train.csv"), read_rows(tmp_path / "test.csv")
     for rows, per_class in ((train, 20), (test, 10)):
         assert sorted(row["label"] for row in rows) == sorted(list(quickstart_data.COLLECTIONS) * per_class)
@@ -44,8 +46,18 @@ def test_splits_have_equally_many_texts_of_each_collection_and_share_none(tmp_pa
         assert [row["label"] for row in rows] != sorted(row["label"] for row in rows)  # in random order
     assert not {row["text"] for row in train if "caf" not in row["text"]} & {row["text"] for row in test}
     before = (tmp_path / "train.csv").read_bytes()
-    quickstart_data.write_splits(collections, tmp_path)
+    quickstart_data.write_splits(collections, SMALL, tmp_path)
     assert (tmp_path / "train.csv").read_bytes() == before
+
+
+def test_film_sentences_are_praise_or_blame_by_their_score_and_those_between_are_left_out(tmp_path):
+    write_archive(tmp_path / "archive.tar.gz", 40)
+    classes = quickstart_data.TASKS["film"].choose(quickstart_data.read_collections(tmp_path / "archive.tar.gz"))
+    numbers = {label: [int(text.split(", ")[1]) for text in texts if ", " in text] for label, texts in classes.items()}
+    assert numbers == {
+        "negative": list(range(0, 40, 4)),
+        "positive": [number for number in range(40) if number % 4 > 1],
+    }
 
 
 def test_another_archive_is_refused(tmp_path):

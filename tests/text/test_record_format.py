@@ -123,6 +123,7 @@ def test_what_training_needs_comes_back(task_name, tmp_path, vocab_path):
         {"lower_case": False},
         {"max_seq_length": 256},
         {"keep_tail": False},
+        {"prefix": "query: "},
     ],
 )
 def test_records_of_another_tokenisation_are_refused(tmp_path, vocab_path, change):
@@ -134,6 +135,21 @@ def test_records_of_another_tokenisation_are_refused(tmp_path, vocab_path, chang
     with pytest.raises(ValueError, match=message):
         other = dataclasses.replace(TOKENIZATION, **change)
         record_format.write_dataset(str(tmp_path), DATASETS["imdb"], other, vocab_path)
+
+
+def test_records_made_before_there_were_prefixes_are_records_without_one(tmp_path, vocab_path):
+    record_format.write_dataset(str(tmp_path), DATASETS["imdb"], TOKENIZATION, vocab_path)
+    stored = json.loads((tmp_path / "dataset.json").read_text())["tokenization"]
+    names = ["vocab_sha256", "vocab_size", "lower_case", "max_seq_length", "keep_tail"]
+    assert list(stored) == list(TOKENIZATION.as_dict()) == names
+    assert record_format.read_dataset(str(tmp_path))[1].prefix == ""
+
+
+def test_a_prefix_comes_back(tmp_path, vocab_path):
+    tokenization = dataclasses.replace(TOKENIZATION, prefix="query: ")
+    record_format.write_dataset(str(tmp_path), DATASETS["imdb"], tokenization, vocab_path)
+    assert record_format.read_dataset(str(tmp_path))[1] == tokenization
+    assert tokenization.as_dict() == TOKENIZATION.as_dict() | {"prefix": "query: "}
 
 
 def test_records_of_another_data_set_are_refused(tmp_path, vocab_path):

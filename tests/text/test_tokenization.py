@@ -301,9 +301,10 @@ def test_mask_is_needed_only_when_asked_for(tmp_path):
 
 def lay_out(a, b, max_seq_length, keep_tail, tokenizer):
     """(ids, num_second) by popping single pieces."""
-    kept_a, kept_b = reference.truncate_pair(a, b, max_seq_length - (3 if b else 2), keep_tail)
+    begin = [tokenizer.cls_id, *tokenizer.prefix_ids.tolist()]
+    kept_a, kept_b = reference.truncate_pair(a, b, max_seq_length - len(begin) - (2 if b else 1), keep_tail)
     second = [*kept_b, tokenizer.sep_id] if b else []
-    return [tokenizer.cls_id, *kept_a, tokenizer.sep_id, *second], len(second)
+    return [*begin, *kept_a, tokenizer.sep_id, *second], len(second)
 
 
 PAIRS = [(list(range(10, 10 + i)), list(range(30, 30 + j))) for i in range(9) for j in range(9)]
@@ -332,6 +333,43 @@ def test_layout_in_the_graph_is_the_same_with_padding_and_segments(tokenizers, m
         assert types == [0] * (len(expected) - num_second) + [1] * num_second + padding
 
 
+@pytest.fixture
+def prefixed(tmp_path):
+    return Tokenizer(write_vocab(tmp_path / "vocab.txt", [*SPECIALS, "qu", "##ery", ":"]), prefix="Query: ")
+
+
+def test_a_prefix_comes_right_after_cls_and_survives_both_truncations(prefixed):
+    cls, sep, begin = prefixed.cls_id, prefixed.sep_id, list(map(prefixed.vocab.index, ("qu", "##ery", ":")))
+    assert prefixed.prefix_ids.tolist() == begin
+    text = np.arange(10, 20, dtype=np.int32)
+    assert assemble(text[:0], None, 8, True, prefixed)[0].tolist() == [cls, *begin, sep]
+    assert assemble(text, None, 8, True, prefixed)[0].tolist() == [cls, *begin, 17, 18, 19, sep]
+    assert assemble(text, None, 8, False, prefixed)[0].tolist() == [cls, *begin, 10, 11, 12, sep]
+
+
+@pytest.mark.parametrize("keep_tail", [True, False])
+@pytest.mark.parametrize("max_seq_length", [6, 7, 10, 13, 30])
+def test_a_prefix_leaves_that_much_less_room_to_both_texts(prefixed, max_seq_length, keep_tail):
+    settings = max_seq_length, keep_tail, prefixed
+    expected = [lay_out(a, b, *settings) for a, b in PAIRS]
+    for (a, b), (ids, num_second) in zip(PAIRS, expected):
+        found = assemble(np.array(a, np.int32), np.array(b, np.int32), *settings)
+        assert (found[0].tolist(), found[1]) == (ids, num_second)
+    a, b = (tf.ragged.constant(texts, tf.int32, ragged_rank=1) for texts in zip(*PAIRS))
+    ids, type_ids = assemble_in_graph(a, b, *settings)
+    assert ids.shape == type_ids.shape == [len(PAIRS), max_seq_length]
+    for row, types, (one, num_second) in zip(ids.numpy().tolist(), type_ids.numpy().tolist(), expected):
+        padding = [0] * (max_seq_length - len(one))
+        assert row == one + padding and types == [0] * (len(one) - num_second) + [1] * num_second + padding
+
+
+def test_a_prefix_changes_neither_words_nor_pieces(prefixed, tmp_path):
+    plain, texts = Tokenizer(str(tmp_path / "vocab.txt")), ["query : query", "", "Qu"]
+    assert not len(plain.prefix_ids) and plain.prefix_ids.dtype == prefixed.prefix_ids.dtype == np.int32
+    assert plain.split(texts) == prefixed.split(texts) and plain.sha256 == prefixed.sha256
+    assert plain.tokenize(tf.constant(texts)).to_list() == prefixed.tokenize(tf.constant(texts)).to_list()
+
+
 def test_single_text_keeps_its_tail_or_its_head(tokenizers):
     tokenizer, text = tokenizers[True], np.arange(10, 20, dtype=np.int32)
     cls, sep = tokenizer.cls_id, tokenizer.sep_id
@@ -345,3 +383,8 @@ def test_single_text_keeps_its_tail_or_its_head(tokenizers):
 def test_too_short_sequences_are_refused(tokenizers):
     with pytest.raises(ValueError, match="max_seq_length=2: expected at least 3"):
         assemble(np.arange(4), None, 2, True, tokenizers[True])
+
+
+def test_sequences_too_short_for_the_prefix_are_refused(prefixed):
+    with pytest.raises(ValueError, match=r"max_seq_length=5: expected at least 6, for \[CLS\], the prefix and two"):
+        assemble(np.arange(4), None, 5, True, prefixed)

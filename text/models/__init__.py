@@ -7,7 +7,7 @@ logits = network({"ids": ids, "type_ids": type_ids})       # int32 [batch, lengt
 from collections.abc import Callable
 from typing import NamedTuple
 
-from text import bert_weights
+from text import bert_weights, encoders
 from text.models.bag_of_words import create_bag_of_words
 from text.models.bert import BertConfig, create_bert
 
@@ -31,8 +31,18 @@ def _create_transformer(config, facts, vocab_size):
 
 
 def _create_bert(config, facts, encoder_config):
-    sizes = encoder_config, facts.num_classes, config.max_seq_length
-    return create_bert(*sizes, config.pooling, config.model_dropout, config.trainable_layers, config.seed)
+    pooling, feature_layer = choose_features(config)
+    sizes, layers = (encoder_config, facts.num_classes, config.max_seq_length), config.trainable_layers
+    standardized = config.head_steps > 0
+    return create_bert(*sizes, pooling, config.model_dropout, layers, config.seed, feature_layer, standardized)
+
+
+def choose_features(config):
+    """The pooling and the layer that config, a text.config.EncoderConfig, asks for: as the encoder wants where auto."""
+    wanted = encoders.describe(config.init_checkpoint)
+    pooling = wanted.pooling if config.pooling == "auto" else config.pooling
+    # Which layer is best was found for the pooling that the encoder wants.
+    return pooling, config.feature_layer or (wanted.feature_layer if pooling == wanted.pooling else 0)
 
 
 MODELS = {

@@ -10,6 +10,7 @@ from tensorflow.keras.initializers import TruncatedNormal
 
 from text.models.dropout import Dropout
 from utils import files
+from utils.features import add_head
 from utils.random_state import create_counter, draw_seed
 
 ACTIVATIONS = {
@@ -141,29 +142,58 @@ def encoder_inputs(ids, type_ids, mask):
     return {"input_word_ids": ids, "input_type_ids": type_ids, "input_mask": tf.cast(mask, tf.int32)}
 
 
-def create_bert(encoder_config, num_classes, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0):
+def create_bert(
+    encoder_config,
+    num_classes,
+    max_seq_length,
+    pooling="cls",
+    dropout=-1.0,
+    trainable_layers=-1,
+    seed=0,
+    feature_layer=0,
+    standardized=False,
+):
     """Builds the classifier from {"ids", "type_ids"} (int32 [batch, length], padded with 0) to float32 logits.
+
+    Args:
+      encoder_config, max_seq_length, pooling, dropout, trainable_layers, seed, feature_layer: see create_encoder.
+      standardized: end in the head of utils.features, which is trained on frozen features first.
+    """
+    settings = (pooling, dropout, trainable_layers, seed, feature_layer)
+    network = create_encoder(encoder_config, max_seq_length, *settings)
+    if standardized:
+        return tf.keras.Model(network.input, add_head(network.output, num_classes), name="bert")
+    hidden = Dropout(0.1, network.get_layer("encoder").next_seed, name="head_dropout")(network.output)
+    head = layers.Dense(num_classes, kernel_initializer=TruncatedNormal(stddev=0.02), dtype=tf.float32, name="logits")
+    return tf.keras.Model(network.input, head(hidden), name="bert")
+
+
+def create_encoder(
+    encoder_config, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0, feature_layer=0
+):
+    """Builds the network from {"ids", "type_ids"} to the features of each text: [batch, hidden_size].
 
     Args:
       encoder_config: BertConfig.
       max_seq_length: the longest input there will be; the network takes any length up to max_position_embeddings.
       pooling: "cls": BERT's pooler on the first token; "mean": the mean over the tokens, as sentence encoders have it.
       dropout, seed: see Encoder.
-      trainable_layers: train only so many of the encoder's top layers, the pooler and the head; -1: everything.
+      trainable_layers: train only so many of the encoder's top layers, and the pooler; -1: everything.
+      feature_layer: the layer, from 1, whose output is taken; those above it do not exist. 0: the last.
     """
-    _check(encoder_config, max_seq_length, pooling, trainable_layers)
+    _check(encoder_config, max_seq_length, pooling, trainable_layers, feature_layer)
+    if feature_layer:
+        encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=feature_layer)
     # The pooler looks at the first token only, so the last layer need not compute the others.
     output_range = 1 if pooling == "cls" else None
     encoder = Encoder(encoder_config, dropout, seed, output_range, with_pooler=pooling == "cls")
     if trainable_layers >= 0:
         encoder.train_only(trainable_layers)
-    features = {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in ("ids", "type_ids")}
-    mask = tf.not_equal(features["ids"], 0)
-    outputs = encoder(encoder_inputs(features["ids"], features["type_ids"], mask))
+    inputs = {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in ("ids", "type_ids")}
+    mask = tf.not_equal(inputs["ids"], 0)
+    outputs = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))
     hidden = outputs["pooled_output"] if pooling == "cls" else _mean(outputs["sequence_output"], mask)
-    hidden = Dropout(0.1, encoder.next_seed, name="head_dropout")(hidden)
-    head = layers.Dense(num_classes, kernel_initializer=TruncatedNormal(stddev=0.02), dtype=tf.float32, name="logits")
-    return tf.keras.Model(features, head(hidden), name="bert")
+    return tf.keras.Model(inputs, hidden, name="features")
 
 
 def _mean(hidden, mask):
@@ -172,15 +202,20 @@ def _mean(hidden, mask):
     return tf.reduce_sum(hidden * mask, axis=1) / tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
 
 
-def _check(config, max_seq_length, pooling, trainable_layers):
+def _check(config, max_seq_length, pooling, trainable_layers, feature_layer):
     if max_seq_length > config.max_position_embeddings:
         raise ValueError(
             f"max_seq_length={max_seq_length}: the encoder has {config.max_position_embeddings} positions at most."
         )
     if pooling not in POOLINGS:
         raise ValueError(f"pooling={pooling!r}: expected one of {', '.join(map(repr, POOLINGS))}.")
-    if not -1 <= trainable_layers <= config.num_hidden_layers:
+    if not 0 <= feature_layer <= config.num_hidden_layers:
         raise ValueError(
-            f"trainable_layers={trainable_layers}: expected -1 (everything) or 0 to {config.num_hidden_layers}, the "
-            "number of the encoder's layers."
+            f"feature_layer={feature_layer}: expected 0 (the last) or 1 to {config.num_hidden_layers}, the number of "
+            "the encoder's layers."
+        )
+    if not -1 <= trainable_layers <= (feature_layer or config.num_hidden_layers):
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected -1 (everything) or 0 to "
+            f"{feature_layer or config.num_hidden_layers}, the number of the layers that are used."
         )

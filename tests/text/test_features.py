@@ -1,0 +1,271 @@
+"""Frozen features of texts: computed once, kept with the records, trained on; then the layers above them."""
+
+import dataclasses
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.programs import run_main
+from tests.text.small_run import MAX_LENGTH, run_preprocess, tiny_config, write_bert, write_user_records
+from text import export, features, input_pipeline, main, record_format, train
+from text.models.bert import BertConfig, create_encoder
+from text.tokenization import read_vocab
+from utils import features as any_features
+from utils import run_dir
+from utils.distribution import create_strategy
+
+FROZEN = {"trainable_layers": 0, "pooling": "mean", "dev_size": 8, "train_steps": 6, "save_steps": 3, "log_steps": 3}
+LAYERS = FROZEN | {"trainable_layers": 1, "head_steps": 4, "model_dropout": 0.0, "layer_decay": 0.5, "iterations": 1}
+
+
+@pytest.fixture(scope="module")
+def bert_dir(tmp_path_factory):
+    return write_bert(tmp_path_factory.mktemp("bert"), num_hidden_layers=2)
+
+
+@pytest.fixture(scope="module")
+def data_dir(bert_dir, tmp_path_factory):
+    return write_user_records(tmp_path_factory.mktemp("data"), bert_dir, dev_sizes=(0, 8))
+
+
+@pytest.fixture
+def config(data_dir, bert_dir):
+    return tiny_config(data_dir, bert_dir, **FROZEN)
+
+
+def run(config, model_dir, **options):
+    return train.train_and_evaluate(config, str(model_dir), create_strategy("one_device"), **options)
+
+
+def count_encoded(monkeypatch):
+    """A list to which the number of texts of each call of the encoder is added."""
+    counts, compute = [], features.compute_features
+
+    def count(network, texts):
+        counts.append(len(texts))
+        return compute(network, texts)
+
+    monkeypatch.setattr(features, "compute_features", count)
+    return counts
+
+
+# ---- the features ---------------------------------------------------------------------------------------------------
+
+
+def test_features_are_the_mean_of_the_tokens_of_the_layer_that_was_asked_for(bert_dir):
+    rng = np.random.default_rng(0)
+    texts = [(rng.integers(1, 30, length).astype(np.int32), length // 3) for length in (3, 30, 17, 8, 9)]
+    for layer in (1, 2, 0):
+        arguments = (bert_dir, f"{bert_dir}/config.json", MAX_LENGTH, "mean", layer)
+        network = features.load_network(*arguments)
+        encoder, found = network.get_layer("encoder"), features.compute_features(network, texts)
+        assert len(encoder.transformer_layers) == (layer or 2)
+        for (ids, num_second), feature in zip(texts, found):
+            type_ids = np.arange(len(ids)) >= len(ids) - num_second
+            words = {"input_word_ids": ids[np.newaxis], "input_mask": np.ones([1, len(ids)], np.int32)}
+            outputs = encoder(words | {"input_type_ids": type_ids[np.newaxis].astype(np.int32)})["sequence_output"]
+            np.testing.assert_allclose(feature, outputs[0].numpy().mean(axis=0), rtol=1e-4, atol=1e-5)
+
+
+def test_a_layer_that_the_encoder_does_not_have_is_refused(config, tmp_path):
+    with pytest.raises(ValueError, match="feature_layer=3: expected 0 .the last. or 1 to 2"):
+        run(dataclasses.replace(config, feature_layer=3), tmp_path)
+    sizes = BertConfig.read(f"{config.init_checkpoint}/config.json"), MAX_LENGTH
+    with pytest.raises(ValueError, match="trainable_layers=2: expected -1 .everything. or 0 to 1"):
+        create_encoder(*sizes, trainable_layers=2, feature_layer=1)
+
+
+def test_stored_features_are_those_of_the_texts_in_their_order(config):
+    data, stored = features.open_features(config)
+    network = features.load_network(*features.network_settings(config, MAX_LENGTH))
+    for record_set, view, found in (
+        (data.test[0], "original", stored.test.features),
+        (data.unsup[0], "original", stored.original),
+        (data.unsup[0], "augmented", stored.augmented),
+    ):
+        texts, _ = features.read_texts(record_set.paths[0], 0, view, labelled=False)
+        expected = features.compute_features(network, texts)
+        assert found.dtype == np.float16
+        np.testing.assert_allclose(found, expected, rtol=1e-3, atol=1e-4)
+    assert len(stored.sup.labels) == 4 and len(stored.dev.labels) == 8 and len(stored.test.labels) == 12
+
+
+def test_every_text_goes_through_the_encoder_once(bert_dir, tmp_path, monkeypatch):
+    data_dir, counts = write_user_records(tmp_path, bert_dir), count_encoded(monkeypatch)
+    config = tiny_config(data_dir, bert_dir, **FROZEN | {"dev_size": 0})
+    _, first = features.open_features(config)
+    assert sum(counts) == 4 + 12 + 2 * 64
+    counts.clear()
+    _, again = features.open_features(config)
+    assert not counts
+    np.testing.assert_array_equal(first.augmented, again.augmented)
+    files = {f"{name}_file": tmp_path / f"{name}.csv" for name in ("train", "test")}
+    run_preprocess(bert_dir, data_dir, aug_copy=2, **files)
+    _, more = features.open_features(dataclasses.replace(config, aug_copy=2))
+    assert sum(counts) == 64  # the second copy
+    np.testing.assert_array_equal(more.augmented[:64], first.augmented)
+
+
+def test_what_a_stop_left_unfinished_is_taken_up(bert_dir, tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "TEXTS_PER_SHARD", 16)
+    data_dir, compute, calls = write_user_records(tmp_path, bert_dir), features.compute_features, []
+    config = tiny_config(data_dir, bert_dir, **FROZEN | {"dev_size": 0})
+
+    def stop(network, texts):
+        calls.append(len(texts))
+        if len(calls) > 3:
+            raise KeyboardInterrupt
+        return compute(network, texts)
+
+    monkeypatch.setattr(features, "compute_features", stop)
+    with pytest.raises(KeyboardInterrupt):
+        features.open_features(config)
+    monkeypatch.setattr(features, "compute_features", compute)
+    counts = count_encoded(monkeypatch)
+    _, stored = features.open_features(config)
+    assert sum(counts) == 4 + 12 + 2 * 64 - sum(calls[:3])
+    shutil.rmtree(features.features_dir(config))
+    _, whole = features.open_features(config)
+    np.testing.assert_array_equal(stored.original, whole.original)
+    np.testing.assert_array_equal(stored.augmented, whole.augmented)
+
+
+@pytest.mark.slow
+def test_processes_write_the_same_features_and_the_trainer_takes_them(bert_dir, tmp_path, monkeypatch):
+    data_dir = write_user_records(tmp_path, bert_dir)
+    config = tiny_config(data_dir, bert_dir, **FROZEN | {"dev_size": 0})
+    flags = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "sup_size", "aug_ops", "pooling")
+    run_main(features, *(f"--{name}={getattr(config, name)}" for name in flags), "--workers=2")
+    counts = count_encoded(monkeypatch)
+    _, stored = features.open_features(config)
+    assert not counts
+    shutil.rmtree(features.features_dir(config))
+    _, alone = features.open_features(config)
+    np.testing.assert_allclose(stored.original, alone.original, rtol=2e-3, atol=1e-4)
+
+
+def test_features_of_other_weights_and_of_another_layer_lie_apart(config, tmp_path):
+    other = write_bert(tmp_path / "other", num_hidden_layers=2, initializer_range=0.03)
+    shutil.copy(f"{config.init_checkpoint}/model.safetensors", tmp_path / "other" / "model.safetensors")
+    same = dataclasses.replace(config, init_checkpoint=other)
+    assert features.features_dir(same) == features.features_dir(config)
+    content = bytearray((tmp_path / "other" / "model.safetensors").read_bytes())
+    content[-1] ^= 1
+    (tmp_path / "other" / "model.safetensors").write_bytes(content)
+    folders = {features.features_dir(changed) for changed in (config, same)}
+    folders |= {features.features_dir(dataclasses.replace(config, feature_layer=layer)) for layer in (1, 2)}
+    assert len(folders) == 4
+
+
+def test_plain_texts_can_be_embedded(bert_dir):
+    found = features.embed(["a good film", "a film", "a film"], bert_dir, max_seq_length=MAX_LENGTH)
+    assert found.shape == (3, 16)
+    np.testing.assert_allclose(found[1], found[2], rtol=1e-5)
+
+
+# ---- training on them -----------------------------------------------------------------------------------------------
+
+
+def test_frozen_run_leaves_a_model_of_raw_texts_that_predicts_as_the_trainer_does(config, tmp_path):
+    result = run(config, tmp_path)
+    assert result["sup_size"] == 4 and 0 <= result["accuracy"] <= 1
+    exported = export.load(str(tmp_path / "export"))
+    data, stored = features.open_features(config)
+    head = any_features.create_head(16, 2, any_features.compute_statistics(stored.original))
+    tf.train.Checkpoint(network=head).restore(tf.train.latest_checkpoint(tmp_path / "best")).expect_partial()
+    expected = tf.nn.softmax(head(stored.test.features)).numpy()
+    vocab = read_vocab(record_format.vocab_path(config.data_dir))
+    texts, _ = features.read_texts(data.test[0].paths[0], 0, "original", labelled=False)
+    # The pieces of these texts are whole words.
+    found = exported.predict_proba([" ".join(vocab[piece] for piece in ids[1:-1]) for ids, _ in texts])
+    np.testing.assert_allclose(found, expected, atol=5e-3)  # features are kept in 16 bits
+    assert np.mean(np.argmax(found, axis=1) == stored.test.labels) == pytest.approx(result["accuracy"])
+
+
+def test_supervised_run_takes_the_same_standardisation_and_no_copies(bert_dir, tmp_path, monkeypatch):
+    data_dir, counts = write_user_records(tmp_path, bert_dir), count_encoded(monkeypatch)
+    settings = FROZEN | {"dev_size": 0, "unsup_ratio": 0}
+    run(tiny_config(data_dir, bert_dir, **settings), tmp_path / "run", do_eval=False)
+    assert sum(counts) == 4 + 12 + 64
+    (line, *_) = run_dir.read_metrics(str(tmp_path / "run"))
+    assert "unsup_loss" not in line
+
+
+def test_frozen_features_need_a_pretrained_bert():
+    with pytest.raises(ValueError, match="frozen features need model_name=bert and an init_checkpoint"):
+        tiny_config("data", "", trainable_layers=0, bert_config_file="bert_config.json")
+    with pytest.raises(ValueError, match="head_steps=5: expected 0 with trainable_layers=0"):
+        tiny_config("data", "bert", trainable_layers=0, head_steps=5)
+
+
+def test_main_trains_on_a_file_of_features_of_any_kind(tmp_path, capsys):
+    rng = np.random.default_rng(0)
+    labels = np.arange(40) % 2
+    values = (rng.normal(size=[40, 3]) + 3 * labels[:, np.newaxis]).astype(np.float32)
+    arrays = {"features": values, "labels": labels, "test_features": values, "test_labels": labels}
+    np.savez(tmp_path / "mine.npz", **arrays, unlabeled=values, augmented=values + 0.1)
+    flags = ["--recipe=frozen", "--task_name=features", f"--features_file={tmp_path / 'mine.npz'}", "--sup_size=10"]
+    run_main(main, *flags, "--do_train", "--do_eval", f"--model_dir={tmp_path / 'run'}", "--train_steps=100")
+    assert "features: accuracy" in capsys.readouterr().out
+    with pytest.raises(ValueError, match="features_file=x is for task_name=features, not csv"):
+        tiny_config("data", "bert", features_file="x")
+    with pytest.raises(ValueError, match="task_name=features takes no init_checkpoint"):
+        tiny_config("data", "bert", task_name="features")
+
+
+# ---- layers afterwards ----------------------------------------------------------------------------------------------
+
+
+def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path):
+    layers = dataclasses.replace(config, **LAYERS)
+    head = train.train_head(layers, str(tmp_path), create_strategy("one_device"), do_train=True)
+    assert np.abs(head[2]).max() > 0  # it has learnt
+    data, stored = features.open_features(config)
+    model = train.create_model(layers, data.facts, train.open_tokenizer(layers, data), head)
+    alone = any_features.create_head(16, 2, head[:2])
+    any_features.set_head_weights(alone, head)
+    (batch,) = input_pipeline.create_eval_dataset(data.test, MAX_LENGTH, 12)
+    labels = stored.test.labels
+    np.testing.assert_allclose(
+        np.sort(model(batch["sup"]).numpy()[:, 0]), np.sort(alone(stored.test.features).numpy()[:, 0]), atol=5e-3
+    )
+    assert sorted(batch["label"].numpy()) == sorted(labels)
+
+
+@pytest.mark.slow
+def test_a_run_of_two_stages_that_was_stopped_ends_like_a_whole_one(config, tmp_path):
+    layers = dataclasses.replace(config, **LAYERS | {"model_dropout": 0.1, "ema_decay": 0.9})
+    run(layers, tmp_path / "whole", do_eval=False)
+    for stopped_in in ("head/checkpoints", "checkpoints"):
+        shutil.copytree(tmp_path / "whole", tmp_path / "stopped", dirs_exist_ok=True)
+        folder = tmp_path / "stopped"
+        if stopped_in == "head/checkpoints":  # before the second stage began
+            names = ("checkpoints", "best", "best.json", "head/checkpoints", "head/best", "head/best.json")
+            for name in names:
+                shutil.rmtree(folder / name) if (folder / name).is_dir() else (folder / name).unlink()
+        else:
+            for path in (folder / "checkpoints").glob("ckpt-6.*"):
+                path.unlink()
+        run(layers, folder, do_eval=False)
+        readers = [
+            tf.train.load_checkpoint(str(tmp_path / name / "checkpoints/ckpt-6")) for name in ("whole", "stopped")
+        ]
+        for name in readers[0].get_variable_to_shape_map():
+            if name != "_CHECKPOINTABLE_OBJECT_GRAPH":
+                np.testing.assert_array_equal(*(reader.get_tensor(name) for reader in readers), err_msg=name)
+
+
+def test_rates_fall_from_layer_to_layer(config, tmp_path):
+    rates = {
+        name: train.layer_rate(0.5, 3, name)
+        for name in ("transformer/layer_2/output/kernel:0", "transformer/layer_0/output/bias:0", "logits/kernel:0")
+    }
+    assert list(rates.values()) == [1.0, 0.25, 1.0]
+    assert train.layer_rate(0.5, 3, "word_embeddings/embeddings:0") == 0.125
+    layers = dataclasses.replace(config, **LAYERS)
+    data = input_pipeline.open_data(layers)
+    model = train.create_model(layers, data.facts, train.open_tokenizer(layers, data))
+    assert train.count_layers(model.network) == 2
+    assert train.create_optimizer(layers, model).rate_of("transformer/layer_0/output/bias:0") == 0.5

@@ -1,0 +1,254 @@
+"""Features of texts: what a frozen encoder makes of each, computed once and kept with the records.
+
+    python -m text.features --task_name=imdb --data_dir=data/imdb --init_checkpoint=e5-small --aug_ops=tf_idf-0.3
+
+`text.main --trainable_layers=0` does the same for whatever is missing before it trains. Features are kept in 16 bits:
+
+    data_dir/features/<encoder>/test/, sup-size_20/train/, unsup/original/, unsup/tf_idf-0.3/copy-000/
+"""
+
+import dataclasses
+import functools
+import itertools
+import os
+
+import numpy as np
+import tensorflow as tf
+from absl import flags
+
+from augmentation import text_ops
+from text import bert_weights, encoders, input_pipeline, record_format
+from text.config import FeaturesConfig
+from text.datasets.source import clean
+from text.models import choose_features
+from text.models.bert import BertConfig, create_encoder
+from text.tokenization import Tokenizer, assemble
+from utils import cli, records, settings, work
+from utils.features import FeatureData, Labelled
+from utils.preprocessing import SHARD_SIZE, SetPlan, write_sets
+
+FLAGS = flags.FLAGS
+TEXTS_PER_SHARD = 512  # what a kill can lose; divides SHARD_SIZE
+PIECES_PER_BATCH = 4096
+LENGTH_STEP = 8
+
+
+# ---- the encoder ----------------------------------------------------------------------------------------------------
+
+
+@functools.lru_cache(maxsize=1)  # once in each process
+def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layer):
+    """The frozen encoder, from {"ids", "type_ids"} to features [batch, width]."""
+    sizes = BertConfig.read(config_path), max_seq_length
+    network = create_encoder(*sizes, pooling, dropout=0.0, trainable_layers=0, feature_layer=feature_layer)
+    bert_weights.load_weights(network, init_checkpoint)
+    return network
+
+
+def network_settings(config, max_seq_length):
+    """The arguments of load_network that config, a text.config.EncoderConfig with an init_checkpoint, asks for."""
+    path = config.bert_config_file or bert_weights.find_config(config.init_checkpoint)
+    return config.init_checkpoint, path, max_seq_length, *choose_features(config)
+
+
+@functools.lru_cache(maxsize=1)
+def _compile(network):
+    signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ("ids", "type_ids")}
+    return tf.function(functools.partial(network, training=False), input_signature=[signature])
+
+
+def compute_features(network, texts):
+    """Features of texts, those of similar length together, so that little of a batch is padding.
+
+    Args:
+      network: as load_network gives it.
+      texts: list of (ids int32 array, number of its last pieces that belong to the second segment).
+
+    Returns:
+      float32 [number, width].
+    """
+    compute, results = _compile(network), []
+    order = np.argsort([len(ids) for ids, _ in texts], kind="stable")[::-1]
+    while len(order):
+        length = -(-len(texts[order[0]][0]) // LENGTH_STEP) * LENGTH_STEP
+        rows, order = np.split(order, [max(PIECES_PER_BATCH // length, 1)])
+        features = compute(_pad([texts[row] for row in rows], length)).numpy()
+        results += zip(rows.tolist(), features)
+    features = np.stack([feature for _, feature in sorted(results, key=lambda pair: pair[0])])
+    if not np.isfinite(features).all():
+        raise ValueError("the encoder gives features that are not finite: its weights are damaged.")
+    return features
+
+
+def _pad(texts, length):
+    ids, type_ids = np.zeros([2, len(texts), length], np.int32)
+    for row, (pieces, num_second) in enumerate(texts):
+        ids[row, : len(pieces)] = pieces
+        type_ids[row, len(pieces) - num_second : len(pieces)] = 1
+    return {"ids": ids, "type_ids": type_ids}
+
+
+def embed(texts, init_checkpoint, max_seq_length=128):
+    """Features of plain texts, float32 [number, width]: the pooling and the layer are those that the encoder wants.
+
+    Args:
+      texts: list of strings; init_checkpoint: see text.bert_weights.
+    """
+    wanted = encoders.describe(init_checkpoint)
+    config = FeaturesConfig(init_checkpoint=init_checkpoint, max_seq_length=max_seq_length)
+    tokenizer = Tokenizer(bert_weights.find_vocab(init_checkpoint), wanted.lower_case is not False, wanted.prefix)
+    pieces = tokenizer.tokenize(tf.constant([clean(text) for text in texts]))
+    laid_out = [assemble(row.numpy(), None, max_seq_length, False, tokenizer) for row in pieces]
+    return compute_features(load_network(*network_settings(config, max_seq_length)), laid_out)
+
+
+# ---- writing --------------------------------------------------------------------------------------------------------
+
+
+class Source:
+    """A set of text records, and which view of them is encoded."""
+
+    def __init__(self, record_set, view, labelled=False):
+        self.record_set, self.view, self.labelled = record_set, view, labelled
+
+
+def list_sources(config, data, augmented):
+    """All that a run needs: {place below the encoder's folder: Source}.
+
+    Args:
+      data: text.input_pipeline.Data.
+      augmented: whether the augmented copies are needed, too.
+    """
+    sup_dir = os.path.basename(record_format.sup_dir(config))
+    parts = {f"{sup_dir}/train": data.sup, f"{sup_dir}/dev": data.dev, "test": data.test}
+    sources = {place: Source(part[0], "original", labelled=True) for place, part in parts.items() if part}
+    if data.unsup:
+        sources["unsup/original"] = Source(data.unsup[0], "original")
+        copies = itertools.product(text_ops.split_ops(config.aug_ops), range(config.aug_copy))
+        for (aug_op, copy), record_set in zip(copies, data.unsup if augmented else []):
+            sources[f"unsup/{aug_op}/copy-{copy:03d}"] = Source(record_set, "augmented")
+    return sources
+
+
+def features_dir(config):
+    """The folder of the features of this encoder, by the checksum of its weights, and of this layer of it."""
+    pooling, feature_layer = choose_features(config)
+    name = f"{bert_weights.checksum(config.init_checkpoint)[:12]}-{pooling}-{feature_layer or 'last'}"
+    return os.path.join(config.data_dir, "features", name)
+
+
+def write_features(config, data, augmented=True, workers=1, replicas=1, worker_id=0):
+    """Computes the features of all texts that a run needs, unless they are there.
+
+    Args:
+      config: text.config.FeaturesConfig, or a Config; data: text.input_pipeline.Data.
+      augmented: whether the augmented copies are needed, too; workers, replicas, worker_id: see WorkConfig.
+
+    Returns:
+      {place: records.RecordSet} of features.
+    """
+    folder, sources = features_dir(config), list_sources(config, data, augmented)
+    common = {"encoder_sha256": bert_weights.checksum(config.init_checkpoint)}
+    common |= dict(zip(("pooling", "feature_layer"), choose_features(config)))
+    common |= {"tokenization": dataclasses.asdict(data.tokenization)}
+    plans = [create_plan(os.path.join(folder, place), source) for place, source in sources.items()]
+    encode = functools.partial(encode_shard, network_settings(config, config.max_seq_length))
+    with work.start_processes(workers) as ordered_map:
+        write_sets(plans, common, encode, find_inputs, ordered_map, replicas, worker_id)
+    advice = "Run `python -m text.features` with the same flags as the training."
+    return {place: records.read_set(os.path.join(folder, place), common, advice) for place in sources}
+
+
+def create_plan(set_dir, source):
+    settings = {"view": source.view, "records": source.record_set.settings}
+    count = source.record_set.num_examples
+    return SetPlan(set_dir, source, count, settings, (source.view, source.labelled), TEXTS_PER_SHARD)
+
+
+def find_inputs(source, shards):
+    """Yields (path of a file of records, how many of them to pass over) for each of these shards."""
+    for shard in shards:
+        number, skipped = divmod(shard * TEXTS_PER_SHARD, SHARD_SIZE)
+        yield source.record_set.paths[number], skipped
+
+
+def encode_shard(network_arguments, _shard, inputs, _counts):
+    network = load_network(*network_arguments)
+
+    def encode(content):
+        view, labelled = content
+        texts, labels = read_texts(*inputs, view, labelled)
+        features = compute_features(network, texts).astype("<f2")
+        for number, feature in enumerate(features):
+            yield records.encode_example(
+                {"features": feature.tobytes()} | ({"label": labels[number]} if labelled else {})
+            )
+
+    return encode
+
+
+def read_texts(path, skipped, view, labelled):
+    """Word pieces, as compute_features takes them, and labels."""
+    serialized = tf.data.TFRecordDataset(path).skip(skipped).take(TEXTS_PER_SHARD).batch(TEXTS_PER_SHARD)
+    parsed = record_format.parse(serialized.get_single_element(), [view] + ["label"] * labelled)
+    pieces, num_second = (parsed[view][name].numpy() for name in ("pieces", "num_second"))
+    texts = [(np.frombuffer(ids, "<i4"), int(second)) for ids, second in zip(pieces, num_second)]
+    return texts, parsed["label"].numpy().tolist() if labelled else None
+
+
+# ---- reading --------------------------------------------------------------------------------------------------------
+
+
+def open_features(config, workers=1):
+    """Finds the records that a run needs, computes what is missing of their features, and reads them.
+
+    Returns:
+      (text.input_pipeline.Data, utils.features.FeatureData)
+    """
+    data = input_pipeline.open_data(config, with_unlabeled=True)
+    sets = write_features(config, data, config.unsup_ratio > 0, workers)
+
+    def labelled(place):
+        return read_features(sets[place], labelled=True) if place in sets else None
+
+    sup_dir = os.path.basename(record_format.sup_dir(config))
+    parts = [labelled(place) for place in (f"{sup_dir}/train", f"{sup_dir}/dev", "test")]
+    copies = [place for place in sets if place.startswith("unsup/") and place != "unsup/original"]
+    augmented = [read_features(sets[place]).features for place in copies]
+    features = FeatureData(
+        data.facts.class_names,
+        *parts,
+        original=read_features(sets["unsup/original"]).features,
+        augmented=np.concatenate(augmented) if augmented else None,
+    )
+    return data, features
+
+
+def read_features(record_set, labelled=False):
+    """All features of a set: Labelled, whose labels are None unless `labelled`."""
+    keys = {"features": tf.io.FixedLenFeature([], tf.string)}
+    keys |= {"label": tf.io.FixedLenFeature([], tf.int64)} if labelled else {}
+    serialized = tf.data.TFRecordDataset(record_set.paths).batch(record_set.num_examples).get_single_element()
+    parsed = tf.io.parse_example(serialized, keys)
+    features = np.frombuffer(b"".join(parsed["features"].numpy()), "<f2").reshape(record_set.num_examples, -1)
+    return Labelled(features, parsed["label"].numpy() if labelled else None)
+
+
+# ---- from the command line ------------------------------------------------------------------------------------------
+
+
+def define_flags():
+    settings.define_flags(FeaturesConfig)
+
+
+def main():
+    config = settings.from_flags(FeaturesConfig)
+    data = input_pipeline.open_data(config, with_unlabeled=config.data_type != "sup")
+    work_settings = {name: getattr(config, name) for name in ("workers", "replicas", "worker_id")}
+    sets = write_features(config, data, **work_settings)
+    count = sum(record_set.num_examples for record_set in sets.values())
+    print(f"features of {count:,} texts are in {features_dir(config)}")
+
+
+if __name__ == "__main__":
+    cli.run(main, define_flags)
