@@ -83,7 +83,7 @@ def test_ctrl_c_ends_with_one_line_and_its_own_exit_code_and_leaves_no_process(w
     )
     wait_until(lambda: len(os.listdir(tmp_path / "pids")) == workers)
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=120)
     assert process.returncode == 130
     assert errors == "\nstopped: what is finished is kept, and the same command goes on from it.\n"
     wait_until(lambda: not any(is_running(int(name)) for name in os.listdir(tmp_path / "pids")))
