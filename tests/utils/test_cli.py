@@ -52,7 +52,9 @@ cli.run(main, lambda: flags.DEFINE_integer("steps", 1, "Steps."))
 
 # The jobs write their process numbers, so that the test can see them end.
 INTERRUPTED = """
-import os, time
+import os, signal, time
+# A shell lets programs that it starts in the background ignore Ctrl-C, and so all that they start.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from utils import cli, work
 
 def job(folder):
