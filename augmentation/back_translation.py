@@ -11,6 +11,8 @@ import itertools
 import os
 from typing import NamedTuple
 
+from utils import files
+
 MIN_CHARACTERS = 10
 MAX_LENGTH_DIFFERENCE = 0.5  # as a share of the original's length
 LINES_PER_OFFSET = 256
@@ -33,7 +35,7 @@ class Paraphrases(NamedTuple):
             raise ValueError(f"expected 0 <= start <= stop <= {self.num_texts}, got start={start}, stop={stop}.")
         if start == stop:
             return []
-        with open(self.path, "rb") as file:
+        with files.open_file(self.path, "rb") as file:
             file.seek(self.offsets[start // LINES_PER_OFFSET])
             lines = list(itertools.islice(file, start % LINES_PER_OFFSET, start % LINES_PER_OFFSET + stop - start))
         if len(lines) < stop - start:
@@ -45,7 +47,7 @@ class Paraphrases(NamedTuple):
 
 
 def refuse_missing(path):
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise ValueError(
             f"{path} is missing, expected a file of paraphrases: make it with back_translate/run.sh, or check the "
             "folder, the sub-set, the temperature and the number of copies. tf_idf-0.7 needs no paraphrases."
@@ -60,7 +62,7 @@ def open_paraphrases(path, num_texts):
     """
     refuse_missing(path)
     offsets, offset, num_lines = [], 0, 0
-    with open(path, "rb") as file:
+    with files.open_file(path, "rb") as file:
         for line in file:
             if num_lines % LINES_PER_OFFSET == 0:
                 offsets.append(offset)

@@ -22,12 +22,13 @@ _as_written = tf.autograph.experimental.do_not_convert
 
 
 @_as_written
-def randaugment(images, seed, ops_per_image=2, ops=OP_NAMES):
+def randaugment(images, seed, part=(0, 1), ops_per_image=2, ops=OP_NAMES):
     """Applies `ops_per_image` random operations and a final Cutout to each image.
 
     Args:
       images: uint8 [N, height, width, 3]; only N may be unknown when the graph is built.
       seed: int32 or int64 [2]; the only source of randomness.
+      part: (index, count): these images are one of so many equal parts of a batch, for all of which is drawn.
       ops_per_image: operations drawn per image; each of them fires with probability 0.5.
       ops: names of the operations to draw from.
 
@@ -35,20 +36,29 @@ def randaugment(images, seed, ops_per_image=2, ops=OP_NAMES):
       uint8 [N, height, width, 4]; alpha is 0 or 255.
     """
     images = _check_batch(images, num_channels=3)
-    return apply_policies(images, draw_policies(*_sizes(images), seed, ops_per_image, ops))
+    num_images, *size = _sizes(images)
+    policies = draw_policies(num_images * part[1], *size, seed, ops_per_image, ops)
+    return apply_policies(images, Policies(*(_take(values, part, num_images) for values in policies)))
+
+
+def _take(values, part, num_images):
+    index, count = part
+    return values if count == 1 else tf.reshape(values, [count, num_images, *values.shape[1:]])[index]
 
 
 @_as_written
-def cutout(images, seed):
+def cutout(images, seed, part=(0, 1)):
     """Applies the final Cutout alone; same arguments and result as `randaugment`."""
     images = _check_batch(images, num_channels=3)
-    return _to_bytes(_final_cutout(_add_alpha(images), _draw_centers(*_sizes(images), seed)))
+    num_images, *size = _sizes(images)
+    centers = _draw_centers(num_images * part[1], *size, seed)
+    return _to_bytes(_final_cutout(_add_alpha(images), _take(centers, part, num_images)))
 
 
 @_as_written
-def crop_flip(images, seed):
+def crop_flip(images, seed, part=(0, 1)):
     """Adds an opaque alpha channel and nothing else: the trainer crops and flips every image anyway."""
-    del seed
+    del seed, part
     return _to_bytes(_add_alpha(_check_batch(images, num_channels=3)))
 
 

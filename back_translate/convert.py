@@ -16,7 +16,7 @@ from absl import flags
 from back_translate import engines, model_files, t2t_checkpoint
 from back_translate.subwords import EOS_ID, PAD_ID, SubwordVocabulary
 from back_translate.transformer import NORM_EPSILON, timing_signal
-from utils import cli
+from utils import cli, files
 from utils.settings import flag_values
 
 FLAGS = flags.FLAGS
@@ -25,6 +25,7 @@ NUM_POSITIONS = engines.SubwordPieces.num_positions
 
 def write_ctranslate2(output_dir, config, vocabulary, weights, quantization):
     """Writes a CTranslate2 model. Its tokens are the numbers of our subwords, whose file lies beside it."""
+    files.require_local("output_dir", output_dir, engines.WHY_LOCAL)
     ctranslate2 = engines.import_ctranslate2()
 
     class Converter(ctranslate2.converters.Converter):
@@ -98,7 +99,7 @@ def convert(output_dir, engine, quantization, model="", checkpoint="", vocab_fil
             f"vocab_file={vocab_file!r}, num_heads={num_heads}: expected both with --checkpoint; transformer_base has "
             "8 heads, transformer_big 16."
         )
-    if os.path.exists(output_dir) and os.listdir(output_dir):
+    if files.is_folder(output_dir) and files.list_folder(output_dir):
         raise ValueError(f"output_dir={output_dir} is not empty: choose another one, or delete it.")
     if checkpoint:
         vocabulary = SubwordVocabulary.read(vocab_file)

@@ -78,6 +78,7 @@ def uniforms_of(sentence, seed, count):
 # ---- CTranslate2 ----------------------------------------------------------------------------------------------------
 
 SUBWORD_FILE = "vocab.subwords"
+WHY_LOCAL = "CTranslate2 knows no others"
 
 
 class CTranslate2Engine:
@@ -88,13 +89,15 @@ class CTranslate2Engine:
     """
 
     def __init__(self, folder, temperature=0.0, seed=0, top_k=0, top_p=1.0, batch_tokens=8192, extra_length=100):
+        files.require_local("model", folder, WHY_LOCAL)
         ctranslate2 = import_ctranslate2()
         self.pieces = load_pieces(folder)
         ctranslate2.set_random_seed(seed)
         # On a CPU, batches side by side: threads that share a batch wait for each other, long on a busy machine.
         on_gpu = ctranslate2.get_cuda_device_count() > 0
         threads = {"inter_threads": 1 if on_gpu else os.cpu_count() or 1, "intra_threads": 1}
-        self.translator = ctranslate2.Translator(folder, device="cuda" if on_gpu else "cpu", **threads)
+        with files.explain_damage(folder, "convert the model again, with back_translate.convert."):
+            self.translator = ctranslate2.Translator(folder, device="cuda" if on_gpu else "cpu", **threads)
         # Here 1 is the most probable token, and 0 draws from all.
         self.sampling = {"sampling_temperature": temperature, "sampling_topk": top_k, "sampling_topp": top_p}
         if not temperature:
@@ -145,8 +148,9 @@ class SentencePieces:
     def __init__(self, source_path, target_path, end):
         import sentencepiece
 
-        self.source = sentencepiece.SentencePieceProcessor(model_file=source_path)
-        self.target = sentencepiece.SentencePieceProcessor(model_file=target_path)
+        with files.explain_damage(f"{source_path} or {target_path}", "download the model again."):
+            self.source = sentencepiece.SentencePieceProcessor(model_file=source_path)
+            self.target = sentencepiece.SentencePieceProcessor(model_file=target_path)
         self.end = end
 
     def encode(self, sentence):
@@ -161,12 +165,13 @@ def load_pieces(folder):
     subwords, source, target, config = (
         os.path.join(folder, name) for name in (SUBWORD_FILE, "source.spm", "target.spm", "config.json")
     )
-    if not os.path.exists(os.path.join(folder, "model.bin")):
+    if not files.exists(os.path.join(folder, "model.bin")):
         raise ValueError(f"{folder} is not a CTranslate2 model: there is no model.bin. Use back_translate.convert.")
-    if os.path.exists(subwords):
+    if files.exists(subwords):
         return SubwordPieces(subwords)
-    if os.path.exists(source) and os.path.exists(target):
-        settings = files.read_json(config) if os.path.exists(config) else {}
+    if files.exists(source) and files.exists(target):
+        settings = files.read_json(config) if files.exists(config) else {}
+        files.check_fields(config, settings, {}, {"add_source_eos": bool, "eos_token": str})
         end = [] if settings.get("add_source_eos") else [settings.get("eos_token", "</s>")]  # or CTranslate2 adds it
         return SentencePieces(source, target, end)
     raise ValueError(

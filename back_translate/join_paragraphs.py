@@ -13,7 +13,7 @@ from absl import flags
 
 from back_translate import stage_files
 from back_translate.split_paragraphs import read_counts
-from utils import cli
+from utils import cli, files
 
 FLAGS = flags.FLAGS
 
@@ -52,11 +52,13 @@ def check_shards(split_files):
     shards = [stage_files.read_settings(path) for path in split_files]
     if any(shard.get("stage") != "split" for shard in shards):
         raise ValueError(f"split_file={split_files}: expected files of python -m back_translate.split_paragraphs.")
+    for path, shard in zip(split_files, shards):
+        files.check_fields(f"{path}.json", shard, {"worker_id": int, "replicas": int}, advice="split the text again.")
     common = [{name: value for name, value in shard.items() if name != "worker_id"} for shard in shards]
     if any(settings != common[0] for settings in common):
         raise ValueError(f"split_file={split_files} were not made from one file in one way: {common}. Split it again.")
     worker_ids, replicas = [shard["worker_id"] for shard in shards], shards[0]["replicas"]
-    if worker_ids != list(range(replicas)):
+    if len(worker_ids) != replicas or worker_ids != list(range(replicas)):
         raise ValueError(
             f"split_file={split_files} are of the workers {worker_ids}: expected those of all replicas={replicas}, in "
             "the order of worker_id."

@@ -14,8 +14,20 @@ from back_translate.subwords import SubwordVocabulary
 from back_translate.transformer import TransformerConfig, weight_shapes
 from utils import files
 
+# Of the stored TransformerConfig. A number beyond these is no size of a Transformer.
+FIELDS = {
+    "vocab_size": range(3, 1 << 24),
+    "hidden_size": range(2, 1 << 16),
+    "num_encoder_layers": range(1, 1 << 10),
+    "num_decoder_layers": range(1, 1 << 10),
+    "num_heads": range(1, 1 << 10),
+    "filter_size": range(1, 1 << 18),
+}
+OPTIONAL_FIELDS = {"target_space_id": range(32)}
+ADVICE = "restore the model, or train it again."
 STORAGES = ("float32", "float16", "int8")
 SCALE = "::scale"  # what the name of a weight's scales ends in
+SAMPLING_FIELDS = {"top_k": range(1 << 24), "top_p": float}
 PURE_SAMPLING = {"top_k": 0, "top_p": 1.0}  # from all subwords, as in the paper
 
 
@@ -58,21 +70,13 @@ def load_model(folder):
     path = os.path.join(folder, "config.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"{folder} is not a translation model: there is no {path}.")
-    config = TransformerConfig(**files.read_json(path)["model"])
+    config = read_config(path)
     vocabulary = SubwordVocabulary.read(os.path.join(folder, "vocab.subwords"))
     check_vocabulary(folder, config, vocabulary)
     weights_path = os.path.join(folder, "weights.npz")
-    with files.open_file(weights_path, "rb") as file:
-        stored = dict(np.load(file))
-    weights = {}
+    stored, weights = files.read_arrays(weights_path, ADVICE), {}
     for name, shape in weight_shapes(config).items():
-        if name not in stored:
-            raise ValueError(f"{weights_path} lacks the weight {name}.")
-        weights[name] = stored[name].astype(np.float32)
-        if name + SCALE in stored:
-            weights[name] *= stored[name + SCALE]
-        if list(weights[name].shape) != shape:
-            raise ValueError(f"{weights_path}: {name} has shape {list(weights[name].shape)}, expected {shape}.")
+        weights[name] = read_weight(stored, name, shape, weights_path)
     return config, vocabulary, weights
 
 
@@ -83,10 +87,17 @@ def read_sampling(folder):
       dict with top_k and top_p: what "sampling" in config.json has, and PURE_SAMPLING else.
     """
     path = os.path.join(folder, "config.json")
-    recommended = files.read_json(path).get("sampling", {}) if tf.io.gfile.exists(path) else {}
+    stored = files.read_json(path) if tf.io.gfile.exists(path) else {}
+    recommended = files.check_fields(path, stored, {}, {"sampling": dict}, ADVICE).get("sampling", {})
     if not recommended.keys() <= PURE_SAMPLING.keys():
-        raise ValueError(f"{path}: sampling={recommended}: expected no other names than {', '.join(PURE_SAMPLING)}.")
-    return PURE_SAMPLING | recommended
+        raise ValueError(
+            f"{path}: sampling={files.shorten(recommended)}: expected no other names than {', '.join(PURE_SAMPLING)}."
+        )
+    files.check_fields(f"{path}, sampling", recommended, {}, SAMPLING_FIELDS, ADVICE)
+    sampling = PURE_SAMPLING | recommended
+    if not 0 < sampling["top_p"] <= 1:
+        raise ValueError(f"{path}: top_p={sampling['top_p']}: expected more than 0, up to 1; {ADVICE}")
+    return sampling
 
 
 def write_sampling(folder, sampling):
@@ -95,6 +106,40 @@ def write_sampling(folder, sampling):
     recommended = {name: value for name, value in sampling.items() if value != PURE_SAMPLING[name]}
     if recommended:
         files.write_json(path, files.read_json(path) | {"sampling": recommended})
+
+
+def read_config(path):
+    """The TransformerConfig in a config.json."""
+    stored = files.check_fields(path, files.read_json(path), {"model": dict}, advice=ADVICE)["model"]
+    files.check_fields(f"{path}, model", stored, FIELDS, OPTIONAL_FIELDS, advice=ADVICE)
+    unknown = sorted(stored.keys() - FIELDS.keys() - OPTIONAL_FIELDS.keys())
+    if unknown:
+        raise ValueError(
+            f"{path}, model: {files.shorten(unknown[0])} is unknown: expected {', '.join(FIELDS)}; {ADVICE}"
+        )
+    try:
+        return TransformerConfig(**stored)
+    except ValueError as error:
+        raise ValueError(f"{path}, model: {error}") from error
+
+
+def read_weight(stored, name, shape, path):
+    """One weight as float32, checked: of the right shape, and all numbers finite."""
+    if name not in stored:
+        raise ValueError(f"{path} lacks the weight {name}: {ADVICE}")
+    if list(stored[name].shape) != shape:
+        raise ValueError(f"{path}: {name} has shape {list(stored[name].shape)}, expected {shape}: {ADVICE}")
+    scale = stored.get(name + SCALE)
+    kinds = stored[name].dtype.kind + (scale.dtype.kind if scale is not None else "")
+    if kinds not in ("f", "if") or (scale is not None and scale.shape != (shape[0], 1)):
+        raise ValueError(f"{path}: {name} has dtype={stored[name].dtype}, expected {' or '.join(STORAGES)}: {ADVICE}")
+    with np.errstate(over="ignore", invalid="ignore"):  # what overflows is refused below
+        weight = stored[name].astype(np.float32)
+        if scale is not None:
+            weight *= scale.astype(np.float32)
+    if not np.isfinite(weight).all():
+        raise ValueError(f"{path}: {name} holds numbers that are not finite: {ADVICE}")
+    return weight
 
 
 def check_vocabulary(path, config, vocabulary):

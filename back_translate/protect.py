@@ -9,10 +9,10 @@ sentence keeps its original.
 """
 
 import collections
-import os
 import re
 
 from back_translate import stage_files
+from utils import files
 
 ONLY_NUMBERS = "numbers"  # stands for an empty list of terms
 URL = r"(?:https?://|www\.)[^\s<>\"]*[^\s<>\".,;:!?)\]'”’]|[\w.+-]+@[\w-]+(?:\.[\w-]+)+"
@@ -28,7 +28,7 @@ KINDS = (
 
 def read_terms(value):
     """The terms of --protect: a file with one term per line, or a list joined by commas."""
-    if os.path.isfile(value):
+    if files.is_file(value):
         terms = stage_files.read_lines(value)
     elif value.endswith(".txt"):
         raise ValueError(f"protect={value}: there is no such file. Give a file of terms or a list joined by commas.")

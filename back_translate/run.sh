@@ -18,10 +18,11 @@
 # --sentence_splitter=auto    nltk, rules, or nltk where it is installed. Give it if workers differ in what is installed.
 # --top_k=0 --top_p=1     draw from all subwords, as the paper does. Without them each model's config.json decides: the
 #                         embedded models have top_k 10, others draw from all subwords.
+# --runner=local          or beam, with --beam_args="…": translate the blocks on Apache Beam, see docs/beam.md
 # --batch_tokens=8192 --block_size=2048       as in `python -m back_translate.translate --help`
 #
 # Each stage keeps what it has finished: after a stop, give the same command again. File names are relative to the folder
-# in which the command is given.
+# in which the command is given, or gs://… and the like.
 set -euo pipefail
 caller=$PWD
 cd "$(dirname "$0")/.."
@@ -30,6 +31,7 @@ declare -A option=(
   [input_file]=$PWD/back_translate/example.txt [output_dir]=$PWD/runs/back_translation [sampling_temp]=0.8 [copies]=1
   [seed]=0 [model]=$PWD/back_translate/models/en_fr,$PWD/back_translate/models/fr_en [engine]=tensorflow [replicas]=1
   [worker_id]=0 [protect]="" [sentence_splitter]=auto [top_k]="" [top_p]="" [batch_tokens]=8192 [block_size]=2048
+  [runner]=local [beam_args]=""
 )
 for argument in "$@"; do
   name=${argument#--}
@@ -43,7 +45,7 @@ done
 
 fail() { echo "error: $1" >&2; exit 2; }
 is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
-absolute() { if [[ $1 == /* ]]; then echo "$1"; else echo "$caller/$1"; fi; }
+absolute() { if [[ $1 == /* || $1 == *://* ]]; then echo "$1"; else echo "$caller/$1"; fi; }
 
 # The folder has one decimal, in our reader and in the original release's.
 [[ ${option[sampling_temp]} =~ ^[0-9]+(\.[0-9])?0*$ ]] || fail "sampling_temp=${option[sampling_temp]}: expected at most one decimal, such as 0.8."
@@ -61,11 +63,19 @@ protect=${option[protect]}
 [[ -z $protect || ! -f $caller/$protect ]] || protect=$caller/$protect
 source scripts/lib_setup.sh
 
+is_there() {
+  if [[ $1 == *://* ]]; then
+    python -c "import sys; from utils import files; sys.exit(not files.is_file(sys.argv[1]))" "$1"
+  else
+    [[ -f $1 ]]
+  fi
+}
 shard_name() { printf "%05d-of-%05d.txt" "$1" "${option[replicas]}"; }
 translate() {
   python -m back_translate.translate --engine="${option[engine]}" --sampling_temp="$temp" \
     ${option[top_k]:+--top_k="${option[top_k]}"} ${option[top_p]:+--top_p="${option[top_p]}"} \
-    --batch_tokens="${option[batch_tokens]}" --block_size="${option[block_size]}" --protect="$protect" "$@"
+    --batch_tokens="${option[batch_tokens]}" --block_size="${option[block_size]}" --protect="$protect" \
+    --runner="${option[runner]}" --beam_args="${option[beam_args]}" "$@"
 }
 
 shard=$(shard_name "${option[worker_id]}")
@@ -84,7 +94,7 @@ for ((copy = 0; copy < option[copies]; copy++)); do
   translated="" split="" waiting=""
   for ((worker = 0; worker < option[replicas]; worker++)); do
     file=$work/backward/copy_$copy-$(shard_name "$worker")
-    [[ -f $file ]] || waiting+=" $worker"
+    is_there "$file" || waiting+=" $worker"
     translated+=${translated:+,}$file
     split+=${split:+,}$folder/split/sentences-$(shard_name "$worker")
   done
@@ -98,7 +108,7 @@ done
 
 paraphrases=()
 for ((copy = 0; copy < option[copies]; copy++)); do
-  [[ ! -f $folder/sample_$temp/para/para_$copy.txt ]] || paraphrases+=(--paraphrases="$folder/sample_$temp/para/para_$copy.txt")
+  ! is_there "$folder/sample_$temp/para/para_$copy.txt" || paraphrases+=(--paraphrases="$folder/sample_$temp/para/para_$copy.txt")
 done
 if [[ ${#paraphrases[@]} -gt 0 ]]; then
   python -m back_translate.report --original="$input_file" "${paraphrases[@]}" --output="$folder/sample_$temp/report.html"

@@ -11,9 +11,10 @@ import re
 from absl import flags
 
 from back_translate import stage_files
-from utils import cli
+from utils import cli, files
 
 FLAGS = flags.FLAGS
+MAX_DIGITS = 9  # of a number of sentences
 MAX_LENGTH = 300  # a piece is shorter
 # Where to cut long pieces: at which character, and how far from the beginning of the rest the search starts. The last
 # one cuts anywhere.
@@ -189,7 +190,7 @@ def split_file(input_file, output_file, replicas=1, worker_id=0, sentence_splitt
         return settings
     num_sentences = 0
     with stage_files.create(output_file, settings) as file:
-        with open(f"{output_file}.counts.json", "w") as counts:
+        with files.open_file(f"{output_file}.counts.json", "w") as counts:
             for number, line in enumerate(stage_files.read_lines(input_file)):
                 if start <= number < end:
                     pieces = split_paragraph(line, split_sentences)
@@ -209,9 +210,10 @@ def read_counts(split_file):
     for number, line in enumerate(stage_files.read_lines(path), start=1):
         if line not in ("[", "]"):
             count = line.removesuffix(",")
-            if not count.isdecimal():
+            if not (count.isdecimal() and len(count) <= MAX_DIGITS):
                 raise ValueError(
-                    f"{path}, line {number}: expected a number, found {line!r}. Split the paragraphs again."
+                    f"{path}, line {number}: expected a number, found {files.shorten(line)}. Split the paragraphs "
+                    "again."
                 )
             yield int(count)
 

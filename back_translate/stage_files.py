@@ -6,6 +6,8 @@
 
 Beside each file, path.json tells what it was made from. A stage that is run again keeps what fits and refuses what was
 made from something else. Lines end at "\n" alone: other characters that Unicode counts as ends of lines are text.
+
+On other machines' file systems, such as gs://, nothing can be appended to a file: there it is written in one go.
 """
 
 import codecs
@@ -13,12 +15,8 @@ import contextlib
 import fcntl
 import os
 
-from utils import files
-
-
-class BusyError(ValueError):
-    """Another process writes the same file."""
-
+from utils import files, locks
+from utils.locks import BusyError
 
 # ---- reading --------------------------------------------------------------------------------------------------------
 
@@ -39,9 +37,9 @@ def read_lines(path):
 
 
 def open_existing(path):
-    if not os.path.isfile(path):
+    if not files.is_file(path):
         raise ValueError(f"{path!r} is not a file: expected a text file, one text per line.")
-    return open(path, "rb")
+    return files.open_file(path, "rb")
 
 
 def sha256_of(path):
@@ -64,24 +62,30 @@ def is_finished(path, settings):
       ValueError: if it, or what a stopped process left of it, was made with others.
     """
     # An empty part is what an attempt left that failed before its first line.
-    part = [f"{path}.part"] if os.path.exists(f"{path}.part") and os.path.getsize(f"{path}.part") else []
-    found = ([path] if os.path.exists(path) else []) + part
+    part = [f"{path}.part"] if files.is_file(f"{path}.part") and files.size(f"{path}.part") else []
+    blocks = [_blocks_folder(path)] if files.is_folder(_blocks_folder(path)) else []
+    found = ([path] if files.is_file(path) else []) + part + blocks
     if not found:
         return False
     stored = read_settings(path)
     names = [name for name in {**stored, **settings} if stored.get(name) != settings.get(name)]
     if names:
-        lines = "; ".join(f"{name}: was {stored.get(name)!r}, now {settings.get(name)!r}" for name in names)
+        lines = "; ".join(
+            f"{name}: was {files.shorten(stored.get(name))}, now {settings.get(name)!r}" for name in names
+        )
         raise ValueError(
             f"{found[0]} was made with other settings ({lines}). Give those again, delete the file to make it anew, or "
             "choose another place for the output."
         )
-    return os.path.exists(path)
+    return files.is_file(path)
 
 
 def read_settings(path):
     """What a stage made `path` from; empty if another program made it."""
-    return files.read_json(f"{path}.json") if os.path.exists(f"{path}.json") else {}
+    settings_path = f"{path}.json"
+    if not files.is_file(settings_path):
+        return {}
+    return files.check_fields(settings_path, files.read_json(settings_path), {})
 
 
 @contextlib.contextmanager
@@ -89,12 +93,17 @@ def create(path, settings, resume=False):
     """Gives a binary file to append to, and renames it to `path` if nothing is raised.
 
     Args:
-      resume: keep what a stopped process has written.
+      resume: keep what a stopped process has written; not for other machines' files.
     """
-    os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+    files.make_folder(os.path.dirname(path))
+    if files.is_remote(path):
+        with _create_remote(path, settings) as file:
+            yield file
+        return
     part = f"{path}.part"
-    with open(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
+    with _explain_full_disk(path), open(os.open(part, os.O_RDWR | os.O_CREAT, 0o666), "r+b") as file:
         _lock(file, part)
+        files.remove_leftovers(f"{path}.json")
         if not resume:
             file.truncate(0)
         files.write_json(f"{path}.json", settings)
@@ -103,10 +112,61 @@ def create(path, settings, resume=False):
         os.replace(part, path)
 
 
+def _blocks_folder(path):
+    return f"{path}.blocks"
+
+
+@contextlib.contextmanager
+def create_from_blocks(path, settings):
+    """Gives a function that names the file of the next block of so many lines, and joins these files to `path`.
+
+    The caller writes them; those that a stopped process has left are there already.
+    """
+    folder, blocks, num_lines = _blocks_folder(path), [], 0
+
+    def next_block(count):
+        nonlocal num_lines
+        blocks.append(os.path.join(folder, f"{num_lines:012d}-{count}.txt"))
+        num_lines += count
+        return blocks[-1]
+
+    with create(path, settings) as file:
+        files.make_folder(folder)
+        yield next_block
+        for block in blocks:
+            file.write(files.read_bytes(block))
+    files.remove_folder(folder)
+
+
+@contextlib.contextmanager
+def _create_remote(path, settings):
+    folder, name = os.path.split(path)
+    lock = locks.hold(folder, f"another process that writes {name}", "wait for its end.", name=f".{name}.lock")
+    with lock, files.replacing(path, "wb") as file:
+        files.remove_leftovers(f"{path}.json")
+        files.write_json(f"{path}.json", settings)
+        yield file
+
+
+@contextlib.contextmanager
+def _explain_full_disk(path):
+    """Only errors of writing: in the block files are read, too."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in files.NO_ROOM:
+            raise
+        raise ValueError(
+            f"{path} cannot be written ({error}): make room there, and give the same command again; whole blocks of "
+            "translations are kept."
+        ) from error
+
+
 def sync(file):
     """Returns when everything is on disk, where a kill or a power cut leaves it."""
     file.flush()
-    os.fsync(file.fileno())
+    if not files.is_remote(file.name):
+        os.fsync(file.fileno())
 
 
 def _lock(file, part):

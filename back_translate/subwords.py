@@ -16,6 +16,8 @@ import unicodedata
 
 import tensorflow as tf
 
+from utils import files
+
 PAD_ID, EOS_ID = 0, 1
 RESERVED = ("<pad>", "<EOS>")
 ESCAPE_CHARACTERS = frozenset("\\_u;0123456789")
@@ -33,7 +35,8 @@ class SubwordVocabulary:
         self.subwords = list(subwords)
         # tensor2tensor writes reserved words with the end mark of words, which they do not mean.
         if [subword.removesuffix("_") for subword in self.subwords[:2]] != list(RESERVED):
-            raise ValueError(f"expected a vocabulary that begins with {RESERVED}, found {self.subwords[:2]}.")
+            found = files.shorten(self.subwords[:2])
+            raise ValueError(f"expected a vocabulary that begins with {RESERVED}, found {found}.")
         self.ids = {subword: number for number, subword in enumerate(self.subwords) if number >= len(RESERVED)}
         self.longest = max(map(len, self.ids), default=1)
         self.alphabet = frozenset("".join(self.ids)) | ESCAPE_CHARACTERS
@@ -46,8 +49,12 @@ class SubwordVocabulary:
     def read(cls, path):
         if not tf.io.gfile.exists(path):
             raise ValueError(f"vocabulary {path} does not exist: expected the path of a subword file.")
-        with tf.io.gfile.GFile(path) as file:
-            lines = [line.rstrip("\r") for line in file.read().split("\n")]
+        with files.open_file(path, "rb") as file:
+            content = file.read()
+        try:
+            lines = [line.rstrip("\r") for line in content.decode("utf-8").split("\n")]
+        except UnicodeDecodeError as error:
+            raise ValueError(f"{path} is not UTF-8 ({error}): restore the vocabulary of the model.") from error
         quoted = re.compile(r"(['\"]).*\1$", re.DOTALL)
         subwords = [line[1:-1] if len(line) > 1 and quoted.match(line) else line for line in lines if line]
         try:
@@ -56,7 +63,7 @@ class SubwordVocabulary:
             raise ValueError(f"{path}: {error}") from error
 
     def write(self, path):
-        with tf.io.gfile.GFile(path, "w") as file:
+        with files.open_file(path, "w") as file:
             file.write("".join(f"'{subword}'\n" for subword in self.subwords))
 
     def encode(self, text):

@@ -8,8 +8,11 @@ import re
 import numpy as np
 import tensorflow as tf
 
+from back_translate import model_files
 from back_translate.transformer import TransformerConfig, weight_shapes
+from utils import files
 
+ADVICE = "give the prefix of a whole TensorFlow checkpoint, such as model.ckpt-500000."
 BODY = "transformer/body/"
 EMBEDDING = re.compile(r"transformer/symbol_modality_(\d+)_(\d+)/shared/weights_(\d+)$")
 
@@ -21,21 +24,33 @@ def read_checkpoint(path, num_heads, target_space_id=0):
       path: the checkpoint's prefix, such as model.ckpt-500000.
       num_heads: of the attention, which the weights do not tell: 8 for transformer_base, 16 for transformer_big.
     """
-    try:
+    with files.explain_damage(path, ADVICE):
         reader = tf.train.load_checkpoint(path)
-    except (tf.errors.OpError, ValueError) as error:
-        raise ValueError(f"{path} is not a TensorFlow checkpoint ({error}).") from error
-    stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
+        stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     config = find_config(path, stored, num_heads, target_space_id)
-    weights = {"embedding": read_embedding(reader, stored)}
+    weights = {}
+    with files.explain_damage(path, ADVICE):
+        weights["embedding"] = read_embedding(reader, stored)
     for name, shape in weight_shapes(config).items():
         if name == "embedding":
             continue
         found = shape_of(path, stored, BODY + name)
         if found != tuple(shape):
             raise ValueError(f"{path}: {BODY + name} has shape {found}, expected {tuple(shape)}.")
-        weights[name] = reader.get_tensor(BODY + name)
+        with files.explain_damage(path, ADVICE):
+            weights[name] = reader.get_tensor(BODY + name)
+    check_numbers(path, weights, config)
     return config, weights
+
+
+def check_numbers(path, weights, config):
+    for name, shape in weight_shapes(config).items():
+        array = weights[name]
+        if list(array.shape) != shape or array.dtype.kind != "f" or not np.isfinite(array).all():
+            raise ValueError(
+                f"{path}: {name} has shape={list(array.shape)} and dtype={array.dtype}: expected finite numbers of "
+                f"shape={shape}; {ADVICE}"
+            )
 
 
 def find_config(path, stored, num_heads, target_space_id):
@@ -46,16 +61,19 @@ def find_config(path, stored, num_heads, target_space_id):
             f"{path} has no transformer/symbol_modality_*/shared/weights_*: expected a tensor2tensor Transformer with "
             "shared embeddings, such as transformer_base or transformer_big."
         )
-    hidden_size, filter_size = shape_of(path, stored, f"{BODY}encoder/layer_0/ffn/conv1/kernel")
-    return TransformerConfig(
-        vocab_size=sum(stored[name][0] for name in shards),
-        hidden_size=hidden_size,
-        num_encoder_layers=count_layers(stored, "encoder"),
-        num_decoder_layers=count_layers(stored, "decoder"),
-        num_heads=num_heads,
-        filter_size=filter_size,
-        target_space_id=target_space_id,
-    )
+    kernel_shape = shape_of(path, stored, f"{BODY}encoder/layer_0/ffn/conv1/kernel")
+    if {len(kernel_shape), *(len(stored[name]) for name in shards)} != {2}:
+        raise ValueError(f"{path}: its embeddings or kernels are no matrices: expected a tensor2tensor Transformer.")
+    sizes = {
+        "vocab_size": sum(stored[name][0] for name in shards),
+        "hidden_size": kernel_shape[0],
+        "num_encoder_layers": count_layers(stored, "encoder"),
+        "num_decoder_layers": count_layers(stored, "decoder"),
+        "num_heads": num_heads,
+        "filter_size": kernel_shape[1],
+    }
+    files.check_fields(path, sizes, model_files.FIELDS, advice="expected a tensor2tensor Transformer.")
+    return TransformerConfig(**sizes, target_space_id=target_space_id)
 
 
 def shape_of(path, stored, name):

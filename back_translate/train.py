@@ -213,6 +213,7 @@ def create_train_step(model, optimizer, config):
     return train_step
 
 
+@run_dir.alone
 def train(config, model_dir):
     """Runs or continues the training, then measures and saves the model.
 

@@ -7,6 +7,7 @@ A process that was killed goes on after its last whole block when the same comma
 same file as if it had never stopped. Lines without letters stay as they are.
 """
 
+import contextlib
 import functools
 import hashlib
 import itertools
@@ -14,20 +15,21 @@ import os
 import sys
 import time
 
-import tensorflow as tf
 from absl import flags
 from tqdm import tqdm
 
 from back_translate import engines, model_files, stage_files
 from back_translate.protect import Protection, read_terms
 from back_translate.split_paragraphs import has_letters
-from utils import cli, files
+from utils import cli, files, work
 from utils.settings import flag_values
 
 FLAGS = flags.FLAGS
 
 
-def translate_file(input_file, output_file, engine, model, sampling, protect="", original_file="", block_size=2048):
+def translate_file(
+    input_file, output_file, engine, model, sampling, protect="", original_file="", block_size=2048, ordered_map=None
+):
     """Writes output_file, or goes on with it.
 
     Args:
@@ -38,6 +40,7 @@ def translate_file(input_file, output_file, engine, model, sampling, protect="",
       original_file: sentences that those of input_file are translations of, which one that loses something protected
         falls back to; "": input_file.
       block_size: number of sentences that are translated and saved together.
+      ordered_map: of utils.work.start_workers, to translate blocks elsewhere; None: one after the other, here.
     """
     if original_file and not protect:
         raise ValueError(f"original_file={original_file}: expected only together with --protect.")
@@ -59,15 +62,56 @@ def translate_file(input_file, output_file, engine, model, sampling, protect="",
         return
     num_sentences = stage_files.count_lines(input_file)
     originals = read_originals(original_file, num_sentences)
-    translate = create_function(engines.create_engine(engine, model, **sampling), terms)
+    blocks = read_blocks(zip(stage_files.read_lines(input_file), originals), block_size)
+    how = (engine, model, tuple(sampling.items()), terms and tuple(terms))
+    write = append_blocks
+    if ordered_map or files.is_remote(output_file):
+        write = functools.partial(write_blocks, ordered_map=ordered_map or map)
+    try:
+        write(output_file, settings, blocks, how, block_size, num_sentences)
+    finally:
+        load_function.cache_clear()
+    print(f"{output_file}: {num_sentences:,} sentences")
+
+
+def read_blocks(pairs, block_size):
+    """Yields lists of sentences and of their originals."""
+    while block := list(itertools.islice(pairs, block_size)):
+        yield tuple(map(list, zip(*block)))
+
+
+def append_blocks(output_file, settings, blocks, how, block_size, num_sentences):
+    """Translates here, and appends each block to the file."""
+    translate = load_function(*how)
     with stage_files.create(output_file, settings, resume=True) as file:
         num_done = keep_whole_blocks(file, block_size)
-        pairs = itertools.islice(zip(stage_files.read_lines(input_file), originals), num_done, None)
-        blocks = iter(lambda: list(itertools.islice(pairs, block_size)), [])
-        for block in show_progress(blocks, num_done, num_sentences):
-            file.writelines(f"{line}\n".encode() for line in translate(*map(list, zip(*block))))
+        blocks = itertools.islice(blocks, num_done // block_size, None)
+        for block in show_progress(blocks, len_of_block, num_done, num_sentences):
+            file.writelines(f"{line}\n".encode() for line in translate(*block))
             stage_files.sync(file)
-    print(f"{output_file}: {num_sentences:,} sentences")
+
+
+def write_blocks(output_file, settings, blocks, how, _block_size, num_sentences, ordered_map):
+    """Translates anywhere, each block to a file of its own, and joins them: nothing can be appended there."""
+    with stage_files.create_from_blocks(output_file, settings) as next_block:
+        jobs = ((next_block(len_of_block(block)), block) for block in blocks)
+        for _ in show_progress(ordered_map(functools.partial(translate_block, how), jobs), int, 0, num_sentences):
+            pass
+
+
+def translate_block(how, job):
+    """Writes the file of a block, unless it is there. Returns the number of its sentences."""
+    path, (sentences, originals) = job
+    if not files.is_file(path):
+        translations = load_function(*how)(sentences, originals)
+        with files.replacing(path, "wb") as file:
+            file.writelines(f"{line}\n".encode() for line in translations)
+    return len(sentences)
+
+
+@functools.lru_cache(maxsize=1)  # once in each process
+def load_function(engine, model, sampling, terms):
+    return create_function(engines.create_engine(engine, model, **dict(sampling)), terms)
 
 
 def read_originals(original_file, num_sentences):
@@ -85,12 +129,12 @@ def read_originals(original_file, num_sentences):
 
 def sha256_of_folder(folder):
     """Of the names and contents of the files of a model."""
-    if not tf.io.gfile.isdir(folder):
+    if not files.is_folder(folder):
         raise ValueError(f"model={folder} is not a folder: expected one of back_translate.train or of CTranslate2.")
     digest = hashlib.sha256()
-    for name in sorted(tf.io.gfile.listdir(folder)):
+    for name in files.list_folder(folder):
         path = os.path.join(folder, name)
-        if not tf.io.gfile.isdir(path):
+        if not files.is_folder(path):
             digest.update(f"{name}\n".encode() + bytes.fromhex(files.checksum(path)))
     return digest.hexdigest()
 
@@ -139,14 +183,22 @@ def as_line(text):
     return " ".join(text.split()).encode("utf-8", "replace").decode()
 
 
-def show_progress(blocks, start, num_sentences):
-    """Yields the blocks; a bar on a terminal, else a line after each, tells sentences per second and the time left."""
+def len_of_block(block):
+    return len(block[0])
+
+
+def show_progress(blocks, count, start, num_sentences):
+    """Yields the blocks; a bar on a terminal, else a line after each, tells sentences per second and the time left.
+
+    Args:
+      count: function from a block to the number of its sentences.
+    """
     num_done, started = start, time.time()
     with tqdm(total=num_sentences, initial=start, unit="sentence", disable=None) as bar:
         for block in blocks:
             yield block
-            num_done += len(block)
-            bar.update(len(block))
+            num_done += count(block)
+            bar.update(count(block))
             if bar.disable:
                 speed = (num_done - start) / max(time.time() - started, 1e-9)
                 left = tqdm.format_interval((num_sentences - num_done) / speed)
@@ -187,11 +239,20 @@ def define_flags():
         "With protect: the sentences that those of input_file are translations of, to fall back to.",
     )
 
+    flags.DEFINE_enum("runner", "local", ["local", "beam"], "beam: translate the blocks on Apache Beam.")
+    flags.DEFINE_string("beam_args", "", "beam: its own flags, such as --runner=DaskRunner, in quotes.")
+
 
 def main():
+    work.check_runner(FLAGS.runner, FLAGS.beam_args)
     sampling = {"temperature": FLAGS.sampling_temp, **flag_values("seed", "top_k", "top_p", "batch_tokens")}
     names = "input_file", "output_file", "engine", "model", "protect", "original_file", "block_size"
-    translate_file(sampling=sampling, **flag_values(*names))
+    with contextlib.ExitStack() as stack:
+        ordered_map = None
+        if FLAGS.runner == "beam":
+            folder = os.path.dirname(FLAGS.output_file)
+            ordered_map = stack.enter_context(work.start_workers(folder, **flag_values("runner", "beam_args")))
+        translate_file(sampling=sampling, ordered_map=ordered_map, **flag_values(*names))
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import numpy as np
 from image import export, preprocess
 from image.config import Config
 from image.datasets import arrays, decoded, folder
-from image.train import train_and_evaluate
+from image.train import choose_settings, train_and_evaluate
 from utils import distribution
 from utils.classifier import Classifier, number_classes
 
@@ -29,14 +29,16 @@ class ImageClassifier(Classifier):
     derived = {"task_name", "data_dir", "image_size", "sup_size", "label_seed", "use_equal_split"}
     load_model = staticmethod(export.load)
 
-    def __init__(self, model_dir=None, flip=False, strategy="auto", **settings):
+    def __init__(self, model_dir=None, flip=False, strategy="auto", settings="", minutes=0.0, **given):
         """Args:
         model_dir: where records, checkpoints and the exported model go; None makes a temporary folder.
         flip: whether a mirrored image belongs to the same class, so that training may flip images.
         strategy: see utils.distribution.create_strategy.
-        settings: fields of image.config.Config, such as train_steps, train_batch_size, unsup_ratio or dev_size.
+        settings: "auto" chooses batch sizes, thresholds and steps from the data; see docs/settings.md.
+        minutes: with settings="auto", train about so long.
+        given: fields of image.config.Config, such as train_steps, train_batch_size, unsup_ratio or dev_size.
         """
-        super().__init__(model_dir, strategy, settings)
+        super().__init__(model_dir, strategy, given, settings, minutes)
         self.flip = flip
 
     def fit(self, images, labels, unlabeled_images=None):
@@ -75,7 +77,9 @@ class ImageClassifier(Classifier):
         checksum.update(labels)
         source = source._replace(checksums=dict.fromkeys(decoded.SPLITS, checksum.hexdigest()))
         preprocess.write_records(config, source, config.seed, "all" if config.unsup_ratio else "sup")
-        train_and_evaluate(config, self.model_dir, distribution.create_strategy(self.strategy), do_eval=False)
+        strategy = distribution.create_strategy(self.strategy)
+        config = self.choose_settings(config, choose_settings, strategy)
+        train_and_evaluate(config, self.model_dir, strategy, do_eval=False)
         self._exported = export.load(self.export_dir)
         return self
 

@@ -78,6 +78,7 @@ class Config(DataConfig, ObjectiveConfig):
     wrn_stem_stride: int = setting(1, "Wide ResNet: stride of the first convolution; 2 for small machines.", (1, 2))
     shake_shake_width: int = setting(96, "Shake-Shake: filters of the first stage, 32, 96 or 112.", minimum=2)
     sync_batch_norm: bool = setting(False, "Batch-norm statistics over all replicas instead of each one's own.")
+    mixed_precision: str = setting("", "Compute in 16 bits; '' for 32.", ("", "float16", "bfloat16"))
 
     # Optimisation
     lr_schedule: str = setting(

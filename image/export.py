@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from image import record_format
 from image.datasets import image_files
-from utils import files
+from utils import files, saved_models
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
 
@@ -30,9 +30,11 @@ def export(model, facts, export_dir):
         return {"probabilities": probabilities, "label": tf.argmax(probabilities, axis=-1)}
 
     module = tf.Module()
-    module.network, module.serve = network, serve
-    tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
-    files.write_json(os.path.join(export_dir, "dataset.json"), dataclasses.asdict(facts))
+    # Without the layers, which take long to write and to load.
+    module.weights, module.serve = network.weights, serve
+    saved_models.save(export_dir, module, serve)
+    with saved_models.explain_refusal(export_dir):
+        files.write_json(os.path.join(export_dir, "dataset.json"), dataclasses.asdict(facts))
 
 
 def load(export_dir):
@@ -41,10 +43,10 @@ def load(export_dir):
     Returns:
       Exported: facts, and predict_proba from uint8 images to a float32 array of class probabilities.
     """
-    if not tf.io.gfile.exists(os.path.join(export_dir, "saved_model.pb")):
-        raise ValueError(f"{export_dir} holds no exported model: train first, with --do_train.")
+    saved_models.check_exists(export_dir)
     facts = record_format.read_facts(export_dir)
-    serve = tf.saved_model.load(export_dir).signatures["serving_default"]
+    inputs = {"images": [facts.image_size, facts.image_size, 3]}
+    serve = saved_models.load(export_dir, inputs, facts.num_classes)
 
     def predict_proba(images, batch_size=256):
         check_images(images, facts.image_size)
@@ -74,18 +76,11 @@ def read_images(path, image_size):
       (names, images uint8 [n, image_size, image_size, 3]).
     """
     if path.endswith(".npy"):
-        images = _read_array(path)
+        images = files.read_array(path, advice="write it with np.save.")
         check_images(images, image_size)
         return [str(number) for number in range(len(images))], images
-    paths = [path] if os.path.isfile(path) else image_files.find_images(path)
+    paths = [path] if files.is_file(path) else image_files.find_images(path)
     if not paths:
         endings = ", ".join(image_files.IMAGE_ENDINGS)
         raise ValueError(f"{path}: found no image files ({endings}) and no .npy file there.")
     return paths, np.stack([image_files.read_image(name, image_size) for name in paths])
-
-
-def _read_array(path):
-    try:
-        return np.load(path, allow_pickle=False)
-    except (OSError, EOFError, ValueError) as error:
-        raise ValueError(f"{path} cannot be read as an array ({error}): write it with np.save.") from error

@@ -11,7 +11,6 @@ many of each predicted class. The pool may be larger than the memory. A stopped 
 import functools
 import hashlib
 import os
-import shutil
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from image.config import DataConfig
 from image.datasets import Source
 from image.datasets.arrays import ArrayFile
 from image.datasets.folder import ImageFolder
-from utils import cli, domain_filter, files, settings
+from utils import cli, domain_filter, files, locks, records, settings
 from utils.settings import config_class, setting
 
 
@@ -52,7 +51,12 @@ def filter_pool(config):
     data_config = DataConfig(task_name=facts.name, data_dir=config.output_dir, **augmentation)
     images, path = open_pool(config.pool), functools.partial(os.path.join, config.output_dir)
     record_format.write_facts(config.output_dir, facts)
+    with locks.hold(config.output_dir, "another filtering", "wait for its end, or choose another --output_dir."):
+        files.remove_leftovers(*map(path, ("kept_images.npy", "domain_filter.npz", "domain_filter.json")))
+        return _filter_pool(config, data_config, facts, predict_proba, fingerprint, images, path)
 
+
+def _filter_pool(config, data_config, facts, predict_proba, fingerprint, images, path):
     def read(start):
         return read_usable(images, facts.image_size, range(start, images.num_images))
 
@@ -73,7 +77,7 @@ def filter_pool(config):
 def check_folders(data_dir, output_dir, facts):
     if record_format.read_facts(data_dir) != facts:
         raise ValueError(f"data_dir={data_dir} holds records of other data than the model was trained on.")
-    if os.path.realpath(output_dir) == os.path.realpath(data_dir):
+    if files.resolve(output_dir) == files.resolve(data_dir):
         raise ValueError(f"output_dir={output_dir} is data_dir, whose unlabelled images stay: choose another one.")
 
 
@@ -82,9 +86,9 @@ def check_folders(data_dir, output_dir, facts):
 
 def open_pool(path):
     """Returns the images below a folder, or those of a .npy or .npz file."""
-    if os.path.isdir(path):
+    if files.is_folder(path):
         return ImageFolder(path, "pool", labelled=False)
-    if os.path.isfile(path) and path.endswith((".npy", ".npz")):
+    if files.is_file(path) and path.endswith((".npy", ".npz")):
         return ArrayFile(path, "pool", labelled=False)
     raise ValueError(f"pool={path!r}: expected a folder of images, or a .npy or .npz file of them.")
 
@@ -106,7 +110,8 @@ class KeptImages(NamedTuple):
         """Returns the checksum of the pixels."""
         digest = hashlib.sha256()
         header = {"descr": "|u1", "fortran_order": False, "shape": (len(positions), image_size, image_size, 3)}
-        with files.replacing(self.path, "wb") as file:
+        advice = "make room; the same command goes on from what is finished."
+        with files.explain_refusal(self.path, advice), files.replacing(self.path, "wb") as file:
             np.lib.format.write_array_header_1_0(file, header)
             for image in images.read(image_size, positions):
                 if isinstance(image, ValueError):
@@ -117,26 +122,30 @@ class KeptImages(NamedTuple):
         return digest.hexdigest()
 
     def __call__(self):
-        return {"unlabeled": (np.asarray(np.load(self.path, mmap_mode="r")), None)}
+        with files.open_array(self.path) as (header, file):
+            start = file.tell()
+        return {"unlabeled": (files.map_array(self.path, header.dtype, header.shape, start), None)}
 
 
 def copy_labelled(data_dir, output_dir):
     """Takes over all sets of data_dir but the unlabelled ones. Records never change, so a hard link is enough."""
-    for name in sorted(os.listdir(data_dir)):
-        source = os.path.join(data_dir, name)
-        if os.path.isdir(source) and (name == "test" or name.startswith("sup-")):
-            target = os.path.join(output_dir, name)
-            ignore = shutil.ignore_patterns("*.tmp-*")
-            shutil.copytree(source, target, ignore=ignore, copy_function=_link_or_copy, dirs_exist_ok=True)
+    for parent, _, names in files.walk(data_dir):
+        place = os.path.relpath(parent, data_dir)
+        if place.split(os.sep)[0] == "test" or place.startswith("sup-"):
+            for name in names:
+                if ".tmp-" not in name:
+                    _link_or_copy(os.path.join(parent, name), os.path.join(output_dir, place, name))
 
 
 def _link_or_copy(source, target):
-    if os.path.exists(target):
+    if files.exists(target):
         return
-    try:
-        os.link(source, target)
-    except OSError:  # on another disk
-        shutil.copy2(source, target)
+    with records.explain_refusal(os.path.dirname(target)):
+        files.make_folder(os.path.dirname(target))
+        try:
+            os.link(source, target)
+        except OSError:  # on another disk, or another machine
+            files.copy(source, target)
 
 
 # ---- from the command line ------------------------------------------------------------------------------------------

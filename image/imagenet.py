@@ -5,6 +5,7 @@ them before. Batches are a function of seed and step alone, and a stream can sta
 """
 
 import dataclasses
+import math
 import os
 
 import numpy as np
@@ -16,6 +17,7 @@ from image import imagenet_index
 from image.datasets import Facts
 from image.input_pipeline import AUGMENTED, ORIGINAL, SUP, Data
 from utils import record_stream
+from utils.record_stream import WHOLE
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE_SIZE, CROP_PADDING = 224, 32
@@ -155,23 +157,27 @@ def _shards_with_examples(examples):
     return np.unique(shard_of_image[examples.kept_mask])
 
 
-def encoded_stream(examples, batch_size, seed, start_step, shuffle_buffer):
-    """(encoded image, label) without end, from the first one of `start_step` on."""
+def encoded_stream(examples, batch_size, seed, start_step, shuffle_buffer, share=WHOLE):
+    """(encoded image, label) of a share of each batch, without end, from the first one of `start_step` on."""
     if examples.in_shards:
         shards, read_shard = _shards_with_examples(examples), _shard_reader(examples)
         order = batch_size, seed, start_step, shuffle_buffer
         batches = record_stream.batches_from_files(shards, examples.num_examples, *order, read_shard, NUM_READERS)
+        batches = batches.map(lambda batch: share.take(batch, batch_size))
         return batches.unbatch().map(_parse, num_parallel_calls=tf.data.AUTOTUNE)
     steps = tf.data.Dataset.range(start_step, tf.int64.max)
-    orders = steps.map(lambda step: record_stream.order_of_step(step, examples.num_examples, batch_size, seed))
+    orders = steps.map(lambda step: record_stream.order_of_step(step, examples.num_examples, batch_size, seed, share))
     return orders.unbatch().map(_file_reader(examples), num_parallel_calls=tf.data.AUTOTUNE)
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def create_train_dataset(config, data, start_step=0):
-    """Global batches for the steps start_step, start_step + 1, …, without end."""
+def create_train_dataset(config, data, start_step=0, share=WHOLE):
+    """A share of the global batches for the steps start_step, start_step + 1, …, without end.
+
+    What is drawn for an image depends on its position in the global stream and, in RandAugment, on its chunk there.
+    """
 
     def seed_of(number, view):
         return tf.stack([tf.constant(3 * config.seed + view, tf.int64), number])
@@ -193,19 +199,34 @@ def create_train_dataset(config, data, start_step=0):
         "augmented": (AUGMENTED, randaugment_tf.AUGMENTATIONS[config.aug_ops]),
     }
 
-    def augment(number, chunk):
-        for name in [name for name in augmentations if name in chunk]:
+    def augment(number, images, part):
+        for name in [name for name in augmentations if name in images]:
             view, function = augmentations[name]
-            chunk[name] = function(chunk[name], tf.random.experimental.stateless_fold_in(seed_of(number, view), 1))
-        return chunk
+            seed = tf.random.experimental.stateless_fold_in(seed_of(number, view), 1)
+            images[name] = function(images[name], seed, part)
+        return images
 
     def create_batches(examples, batch_size, seed, create_views):
-        encoded = encoded_stream(examples, batch_size, seed, start_step, config.shuffle_buffer)
         chunk_size = max(divisor for divisor in range(1, CHUNK + 1) if batch_size % divisor == 0)
-        num_chunks = batch_size // chunk_size
-        images = _enumerate(encoded, start_step * batch_size).map(create_views, tf.data.AUTOTUNE)
-        chunks = _enumerate(images.batch(chunk_size, True), start_step * num_chunks).map(augment, tf.data.AUTOTUNE)
-        return chunks.batch(num_chunks, True).map(lambda batch: {key: _merge(value) for key, value in batch.items()})
+        own_size = share.size(batch_size)
+        piece_size = math.gcd(chunk_size, own_size)  # a piece of a chunk, all of which is in this share
+        num_pieces = own_size // piece_size
+
+        def position_of(number):
+            """Where in the global stream the image of this number in the stream of the share is."""
+            return number // own_size * batch_size + share.index * own_size + number % own_size
+
+        def augment_piece(number, images):
+            position = position_of(number * piece_size)
+            part = position % chunk_size // piece_size, chunk_size // piece_size
+            return augment(position // chunk_size, images, part)
+
+        encoded = encoded_stream(examples, batch_size, seed, start_step, config.shuffle_buffer, share)
+        numbered = _enumerate(encoded, start_step * own_size)
+        images = numbered.map(lambda number, example: create_views(position_of(number), example), tf.data.AUTOTUNE)
+        pieces = _enumerate(images.batch(piece_size, True), start_step * num_pieces)
+        pieces = pieces.map(augment_piece, tf.data.AUTOTUNE)
+        return pieces.batch(num_pieces, True).map(lambda batch: {key: _merge(value) for key, value in batch.items()})
 
     batches = create_batches(data.sup[0], config.train_batch_size, 2 * config.seed, create_sup)
     if not data.unsup:
@@ -219,9 +240,9 @@ def _enumerate(dataset, start):
     return tf.data.Dataset.zip((tf.data.Dataset.range(start, tf.int64.max), dataset))
 
 
-def _merge(chunks):
-    """[chunks, images in each, …] → [images, …]."""
-    return tf.reshape(chunks, [chunks.shape[0] * chunks.shape[1], *chunks.shape[2:]])
+def _merge(pieces):
+    """[pieces, images in each, …] → [images, …]."""
+    return tf.reshape(pieces, [pieces.shape[0] * pieces.shape[1], *pieces.shape[2:]])
 
 
 def random_crop_flip(image, image_size, seed):
@@ -265,8 +286,8 @@ def _resize(image, image_size):
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
-def create_eval_dataset(examples_list, image_size, batch_size):
-    """Batches of fixed size in the order of the files; the last one is filled up with examples of weight 0."""
+def create_eval_dataset(examples_list, image_size, batch_size, share=WHOLE):
+    """A share of batches of fixed size in the order of the files; the last is filled up with examples of weight 0."""
     (examples,) = examples_list
 
     def create_example(encoded, label):
@@ -279,5 +300,12 @@ def create_eval_dataset(examples_list, image_size, batch_size):
         encoded = shards.flat_map(_shard_reader(examples)).map(_parse, tf.data.AUTOTUNE)
     else:
         encoded = tf.data.Dataset.range(examples.num_examples).map(_file_reader(examples), tf.data.AUTOTUNE)
-    batches = encoded.map(create_example, tf.data.AUTOTUNE).batch(batch_size)
-    return batches.map(lambda batch: record_stream.fill_up(batch, batch_size))
+    own_size = share.size(batch_size)
+    if share != WHOLE:
+        own = encoded.enumerate().filter(lambda number, _: number % batch_size // own_size == share.index)
+        encoded = own.map(lambda _, example: example)
+    batches = encoded.map(create_example, tf.data.AUTOTUNE).batch(own_size)
+    filled = batches.map(lambda batch: record_stream.fill_up(batch, own_size))
+    # Of the last batch, which may be small, a share can be empty.
+    zeros = tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), filled.element_spec)
+    return filled.concatenate(tf.data.Dataset.from_tensors(zeros)).take(-(-examples.num_examples // batch_size))

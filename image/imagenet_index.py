@@ -7,6 +7,7 @@ The result is index.json in data_dir. docs/images.md tells of the two layouts, s
 cannot be decoded; all else that is wrong with the files is an error.
 """
 
+import io
 import os
 import re
 import sys
@@ -14,8 +15,10 @@ import sys
 import numpy as np
 import tensorflow as tf
 from absl import flags
+from PIL import Image
 from tqdm import tqdm
 
+from image.datasets import image_files
 from utils import cli, files, records, work
 
 FLAGS = flags.FLAGS
@@ -56,13 +59,35 @@ def read_index(data_dir, unlabeled=False):
     path = index_path(data_dir)
     if not tf.io.gfile.exists(path):
         raise ValueError(f"{path} does not exist. Check the images once, with `{command}`.")
-    index = files.read_json(path)
+    index = _check_index(path, files.read_json(path), f"write it again, with `{command}`.")
     if unlabeled != ("unlabeled" in index["splits"]):
         found, expected = ("a labelled", "an unlabelled") if unlabeled else ("an unlabelled", "a labelled")
         raise ValueError(f"{path} describes {found} set, expected {expected} one. Write it again, with `{command}`.")
     if index["layout"] == "shards":
         for split in index["splits"].values():
             _check_sizes(data_dir, split, command)
+    return index
+
+
+def _check_index(path, index, advice):
+    """Refuses what write_index has not written."""
+    fields = {"layout": str, "class_names": [str], "splits": dict, "skipped": [dict]}
+    files.check_fields(path, index, fields, advice=advice)
+    expected = [{"unlabeled"}, set(SPLITS)]
+    if index["layout"] not in ("shards", "folders") or set(index["splits"]) not in expected:
+        raise ValueError(
+            f"{path}: layout={files.shorten(index['layout'])}, splits={files.shorten(list(index['splits']))}; {advice}"
+        )
+    highest = UNKNOWN if "unlabeled" in index["splits"] else len(index["class_names"]) - 1
+    for name, split in index["splits"].items():
+        where = f"{path}, {name}"
+        files.check_fields(where, split, {"files": [str], "num_bytes": [int], "labels": [list]}, advice=advice)
+        labels = [label for labels in split["labels"] for label in labels]
+        fits = all(type(label) is int and SKIPPED <= label <= highest for label in labels)
+        if not (fits and len(split["files"]) == len(split["num_bytes"]) == len(split["labels"])):
+            raise ValueError(f"{where}: files and labels do not fit each other and the classes; {advice}")
+        if max(labels, default=SKIPPED) == SKIPPED:
+            raise ValueError(f"{where}: there is no image that can be used; {advice}")
     return index
 
 
@@ -126,7 +151,7 @@ def check_classes(data_dir, index):
         return
     empty = np.flatnonzero(count_classes(index, "train") == 0)
     if len(empty):
-        names = ", ".join(index["class_names"][label] for label in empty[:5])
+        names = files.join_names(index["class_names"][label] for label in empty)
         raise ValueError(
             f"data_dir={data_dir}: {len(empty)} of {len(index['class_names'])} classes have no training image that can "
             f"be decoded ({names}). Add images, or, for shards, give the right --num_classes."
@@ -243,7 +268,9 @@ def check_shard(job):
         label = _first_value(features, "image/class/label", "int64_list") if num_classes else UNKNOWN + 1
         if encoded is None or label is None:
             missing = "image/encoded" if encoded is None else "image/class/label"
-            raise ValueError(f"{path}, record {position}, has no {missing}: it has {', '.join(sorted(features))}.")
+            raise ValueError(
+                f"{path}, record {position}, has no {missing}: it has {files.join_names(sorted(features))}."
+            )
         if num_classes and not 1 <= label <= num_classes:
             raise ValueError(
                 f"{path}, record {position}: image/class/label={label}, expected 1 to {num_classes}. If there are "
@@ -264,15 +291,19 @@ def _read_shard(path):
         for record in tf.data.TFRecordDataset(path).as_numpy_iterator():
             yield record
             position += 1
-    except tf.errors.DataLossError as error:
-        raise ValueError(f"{path} is damaged after {position} records ({error.message}): write it again.") from error
+    except tf.errors.OpError as error:  # DataLossError, or what a folder in its place raises
+        raise ValueError(
+            f"{path} is damaged after {position} records ({files.reason_of(error)}): write it again."
+        ) from error
 
 
 def _parse_features(path, position, record):
     try:
         return dict(tf.train.Example.FromString(record).features.feature)
     except Exception as error:  # protobuf's DecodeError has another place in each version
-        raise ValueError(f"{path}, record {position}, is no tf.train.Example ({error}): write it again.") from error
+        raise ValueError(
+            f"{path}, record {position}, is no tf.train.Example ({files.reason_of(error)}): write it again."
+        ) from error
 
 
 def _first_value(features, name, kind):
@@ -281,12 +312,27 @@ def _first_value(features, name, kind):
 
 
 def why_undecodable(encoded):
-    """Returns the reason why `decode` fails, or ""."""
+    """Returns the reason why `decode` fails, or "". What is far too large is not even tried."""
+    if reason := _why_too_large(encoded):
+        return reason
     try:
         decode(encoded)
     except (tf.errors.InvalidArgumentError, tf.errors.ResourceExhaustedError) as error:  # the last: an absurd size
         return re.sub(r"\{\{.*?\}\} |\s*\[Op:.*", "", error.message)
     return ""
+
+
+def _why_too_large(encoded):
+    """Returns the reason why an image should not be decoded, or ""."""
+    try:
+        with Image.open(io.BytesIO(encoded)) as image:
+            width, height = image.size
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        return str(error)
+    except Exception:  # Pillow does not know it; TensorFlow may
+        return ""
+    too_large = width * height > image_files.MAX_PIXELS
+    return f"{width}×{height} pixels, expected at most {image_files.MAX_PIXELS:,}" if too_large else ""
 
 
 def _report_skipped(name, record, reason):

@@ -13,6 +13,7 @@ from augmentation import randaugment_tf, weak
 from augmentation.randaugment import AUGMENTATIONS, choose_options
 from image import record_format
 from utils import record_stream, records
+from utils.record_stream import WHOLE
 
 Data = collections.namedtuple("Data", "facts sup unsup dev test")
 SUP, ORIGINAL, AUGMENTED = range(3)  # the views of a batch
@@ -36,21 +37,37 @@ def open_data(config):
             "pixels: leave the flag away, or write records of that size to another --data_dir."
         )
     sup_dir, offline = record_format.sup_dir(config), config.aug_mode == "offline"
-    sup, unsup = [_read_set(config, os.path.join(sup_dir, "train"), "sup")], []
+    sup, unsup = [_read_labelled(config, facts, os.path.join(sup_dir, "train"))], []
     _check_size(sup[0], config.sup_size)
     if offline and not AUGMENTATIONS[config.sup_aug_ops].is_identity:
-        sup = _read_copies(config, sup_dir, "sup_aug_ops", "sup")
+        sup = _read_copies(config, facts, sup_dir, "sup_aug_ops", "sup")
     if config.unsup_ratio and offline:
-        unsup = _read_copies(config, record_format.unsup_dir(config), "aug_ops", "unsup")
+        unsup = _read_copies(config, facts, record_format.unsup_dir(config), "aug_ops", "unsup")
     elif config.unsup_ratio:
-        unsup = [_read_set(config, record_format.originals_dir(config), "unsup --aug_mode=online")]
-    dev = [_read_set(config, os.path.join(sup_dir, "dev"), "sup")] if config.dev_size else []
-    test = [_read_set(config, os.path.join(config.data_dir, "test"), "sup")] if facts.test_size else []
+        unsup = [_read_originals(config, facts)]
+    dev = [_read_labelled(config, facts, os.path.join(sup_dir, "dev"))] if config.dev_size else []
+    test = [_read_labelled(config, facts, os.path.join(config.data_dir, "test"))] if facts.test_size else []
     return Data(facts, sup, unsup, dev, test)
 
 
-def _read_set(config, set_dir, data_type):
-    return records.read_set(set_dir, {}, _advise(config, data_type))
+def _read_labelled(config, facts, set_dir):
+    """A small set, all of which is checked before the first step."""
+    record_set = records.read_set(set_dir, _expected(facts), _advise(config, "sup"))
+    record_format.check_records(record_set, facts, ["original", "label"])
+    return record_set
+
+
+def _read_originals(config, facts):
+    advice = _advise(config, "unsup --aug_mode=online")
+    set_dir = record_format.originals_dir(config)
+    record_set = records.read_set(set_dir, _expected(facts), advice, config.verify_records)
+    record_format.check_records(record_set, facts, ["original"], num_checked=1)
+    return record_set
+
+
+def _expected(facts):
+    """What the settings of each set say about the data set."""
+    return {"image_size": facts.image_size, "num_classes": facts.num_classes}
 
 
 def _advise(config, data_type):
@@ -69,21 +86,30 @@ def _check_size(record_set, sup_size):
         )
 
 
-def _read_copies(config, parent_dir, setting, data_type):
+def _read_copies(config, facts, parent_dir, setting, data_type):
     """The copies of the augmentation that one of the settings names."""
     augmentation, ops = getattr(config, setting), config.chosen_ops
     set_dirs = [record_format.copy_dir(parent_dir, augmentation, copy, ops) for copy in range(config.aug_copy)]
     options = {name: list(value) for name, value in choose_options(augmentation, ops).items()}
     how_to_write = f"python -m image.preprocess --data_type={data_type} --{setting}={augmentation}"
-    expected = {"augmentation": augmentation, "ops": None} | options  # info.json does not name the operations if all
-    return records.read_copies(set_dirs, expected, _advise(config, data_type), how_to_write)
+    # info.json does not name the operations if all
+    expected = _expected(facts) | {"augmentation": augmentation, "ops": None} | options
+    advice = _advise(config, data_type)
+    copies = records.read_copies(set_dirs, expected, advice, how_to_write, config.verify_records)
+    keys = ["original", "augmented", "label"] if data_type == "sup" else ["original", "augmented"]
+    for copy in copies:
+        record_format.check_records(copy, facts, keys, num_checked=None if data_type == "sup" else 1)
+    return copies
 
 
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def create_train_dataset(config, data, start_step=0):
-    """Global batches for the steps start_step, start_step + 1, …, without end."""
+def create_train_dataset(config, data, start_step=0, share=WHOLE):
+    """A share of the global batches for the steps start_step, start_step + 1, …, without end.
+
+    Random draws are those of the global batch, so that the shares together are what one host would make.
+    """
     facts, padding = data.facts, data.facts.image_size // 8  # 4 pixels at 32 × 32
 
     def seed_of(step, view):
@@ -91,8 +117,9 @@ def create_train_dataset(config, data, start_step=0):
         return tf.stack([3 * config.seed + view, tf.cast(step, tf.int32)])
 
     def augment_weakly(images, step, view):
-        draw = weak.draw_crop_flip(seed_of(step, view), images.shape[0], padding, facts.flip)
-        return weak.crop_flip(images, *draw, padding)
+        batch_size = images.shape[0] * share.count
+        draw = weak.draw_crop_flip(seed_of(step, view), batch_size, padding, facts.flip)
+        return weak.crop_flip(images, *(share.take(values, batch_size) for values in draw), padding)
 
     def parse_views(serialized, keys, augmentation, step, view):
         """Parses `keys` and "augmented", which is in the records or made now."""
@@ -101,7 +128,7 @@ def create_train_dataset(config, data, start_step=0):
         parsed = record_format.parse(serialized, facts.image_size, {"original", *keys})
         seed = tf.random.experimental.stateless_fold_in(seed_of(step, view), 1)
         options = choose_options(augmentation, config.chosen_ops)
-        augmented = randaugment_tf.AUGMENTATIONS[augmentation](parsed["original"][..., :3], seed, **options)
+        augmented = randaugment_tf.AUGMENTATIONS[augmentation](parsed["original"][..., :3], seed, share, **options)
         return parsed | {"augmented": augmented}
 
     def create_batch(step, sup_records, unsup_records=None):
@@ -114,7 +141,7 @@ def create_train_dataset(config, data, start_step=0):
         return batch
 
     def create_stream(record_sets, batch_size, seed):
-        return record_stream.record_batches(record_sets, batch_size, seed, start_step, config.shuffle_buffer)
+        return record_stream.record_batches(record_sets, batch_size, seed, start_step, config.shuffle_buffer, share)
 
     streams = [tf.data.Dataset.range(start_step, tf.int64.max)]
     streams.append(create_stream(data.sup, config.train_batch_size, 2 * config.seed))
@@ -126,14 +153,14 @@ def create_train_dataset(config, data, start_step=0):
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
-def create_eval_dataset(record_sets, image_size, batch_size):
-    """Batches of fixed size in the order of the records; the last one is filled up with examples of weight 0."""
+def create_eval_dataset(record_sets, image_size, batch_size, share=WHOLE):
+    """A share of batches of fixed size in the order of the records; the last is filled up with examples of weight 0."""
     paths = [path for record_set in record_sets for path in record_set.paths]
 
     def create_batch(serialized):
-        parsed = record_format.parse(serialized, image_size, ["original", "label"])
+        parsed = record_format.parse(share.take(serialized, batch_size), image_size, ["original", "label"])
         weights = tf.ones_like(parsed["label"], tf.float32)
         batch = {"sup": parsed["original"], "label": parsed["label"], "weight": weights}
-        return record_stream.fill_up(batch, batch_size)
+        return record_stream.fill_up(batch, share.size(batch_size))
 
     return tf.data.TFRecordDataset(paths).batch(batch_size).map(create_batch, num_parallel_calls=tf.data.AUTOTUNE)

@@ -8,11 +8,10 @@ import os
 
 from absl import app, flags, logging
 
-from image import export
+from image import export, report
 from image.config import Config
-from image.train import train_and_evaluate
-from utils import cli, distribution, settings
-from utils.predictions import write_predictions
+from image.train import choose_settings, train_and_evaluate
+from utils import auto_settings, cli, cluster, distribution, predictions, settings
 
 FLAGS = flags.FLAGS
 
@@ -26,6 +25,8 @@ def define_flags():
     flags.DEFINE_string("tpu", "", "Name or address of the TPU, or local on a TPU VM.")
     flags.DEFINE_string("predict_input", "", "For --do_predict: a folder of images, an image file or a .npy file.")
     flags.DEFINE_string("predict_output", "", "For --do_predict: CSV file; default <model_dir>/predictions.csv.")
+    predictions.define_flags()
+    auto_settings.define_flags()
     settings.define_flags(Config)
 
 
@@ -42,10 +43,15 @@ def main():
 def train():
     config = settings.from_flags(Config)
     strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
+    auto_settings.check_mode(FLAGS.settings, FLAGS.minutes)
+    if FLAGS.settings:
+        given = settings.given_flags(Config)
+        config = choose_settings(config, given, FLAGS.model_dir, strategy, FLAGS.minutes)
     result = train_and_evaluate(config, FLAGS.model_dir, strategy, FLAGS.do_train, FLAGS.do_eval)
-    if result:
+    if result and cluster.current_task().is_chief:
         top5 = f" (top-5 {result['top5_accuracy']:.4f})" if "top5_accuracy" in result else ""
         print(f"{config.task_name}: accuracy {result['accuracy']:.4f}{top5}, error rate {result['error_rate']:.4f}")
+        report.write_run_page(FLAGS.model_dir)
 
 
 def predict():
@@ -54,7 +60,8 @@ def predict():
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
     names, images = export.read_images(FLAGS.predict_input, exported.facts.image_size)
     path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    write_predictions(path, names, exported.predict_proba(images), exported.facts.class_names)
+    probabilities, class_names = exported.predict_proba(images), exported.facts.class_names
+    predictions.write_predictions(path, names, probabilities, class_names, **predictions.chosen_options())
     print(f"predictions for {len(names)} images are in {path}")
 
 

@@ -148,10 +148,11 @@ def _plan_set(set_dir, indices, content, plan_settings):
 # ---- writing --------------------------------------------------------------------------------------------------------
 
 
-def write_records(config, source, seed, data_type="all", workers=1, **share):
+def write_records(config, source, seed, data_type="all", workers=1, runner="local", beam_args="", **share):
     """Writes the sets of plan_sets, or completes them.
 
     Args:
+      workers, runner, beam_args: see utils.settings.WorkConfig.
       share: replicas and worker_id of utils.preprocessing.write_sets.
     """
     facts = source.facts
@@ -160,7 +161,7 @@ def write_records(config, source, seed, data_type="all", workers=1, **share):
     try:
         plans = plan_sets(config, source, seed, data_type)
         record_format.write_facts(config.data_dir, facts)
-        with work.start_processes(workers) as ordered_map:
+        with work.start_workers(config.data_dir, workers, runner, beam_args) as ordered_map:
             preprocessing.write_sets(plans, common, encode, read_indices, ordered_map, **share)
     finally:
         load.cache_clear()  # the arrays may be large
@@ -204,7 +205,8 @@ def define_flags():
 
 def main():
     config = settings.from_flags(PreprocessConfig)
-    share = {name: getattr(config, name) for name in ("workers", "replicas", "worker_id")}
+    work.check_runner(config.runner, config.beam_args)
+    share = {name: getattr(config, name) for name in ("workers", "runner", "beam_args", "replicas", "worker_id")}
     write_records(config, open_source(config), config.seed, config.data_type, **share)
     print(f"records of {config.task_name} are in {config.data_dir}")
 

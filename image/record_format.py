@@ -54,8 +54,8 @@ def write_facts(data_dir, facts):
     if not tf.io.gfile.exists(path):
         with records.explain_refusal(data_dir):
             tf.io.gfile.makedirs(data_dir)
-            files.write_json(path, dataclasses.asdict(facts))
-    elif read_facts(data_dir) != facts:
+            files.create_json(path, dataclasses.asdict(facts))  # another process may be faster
+    if read_facts(data_dir) != facts:
         raise ValueError(f"{data_dir} holds records of another data set ({path}): choose another --data_dir.")
 
 
@@ -63,7 +63,7 @@ def read_facts(data_dir):
     path = os.path.join(data_dir, "dataset.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m image.preprocess`.")
-    return parse_facts(files.read_json(path))
+    return parse_facts(path, files.read_json(path))
 
 
 def encode(originals, indices, labels=None, augmented=None):
@@ -108,6 +108,38 @@ def parse(serialized, image_size, keys):
         alpha = tf.fill([tf.shape(serialized)[0], image_size**2], tf.constant(255, tf.uint8))
         parsed["original"] = _decode_rgba(parsed["original"], alpha, shape)
     return parsed
+
+
+def check_records(record_set, facts, keys, num_checked=None):
+    """Refuses records that the input pipeline could not parse, or whose labels are of no class.
+
+    Args:
+      num_checked: look at so many records only, the first ones; None at all.
+    """
+    num_pixels = facts.image_size**2
+    sizes = {"original": 3 * num_pixels, "augmented": 3 * num_pixels, "alpha": -(-num_pixels // 8)}
+    kept = [*keys, *(["alpha"] if "augmented" in keys else [])]
+    features = {key: tf.io.FixedLenFeature([], tf.string if key in sizes else tf.int64) for key in kept}
+
+    def is_wrong(serialized):
+        parsed = tf.io.parse_example(serialized, features)
+        wrong = [tf.strings.length(parsed[key]) != sizes[key] for key in kept if key in sizes]
+        if "label" in kept:
+            wrong.append((parsed["label"] < 0) | (parsed["label"] >= facts.num_classes))
+        return tf.reduce_any(wrong)
+
+    for path in record_set.paths[:num_checked]:
+        try:
+            examples = tf.data.TFRecordDataset(path).take(num_checked or -1)
+            batches = examples.batch(max((1 << 24) // sum(sizes.values()), 1))
+            wrong = any(is_wrong(batch) for batch in batches)  # eagerly: to trace a graph takes longer
+        except tf.errors.OpError:  # DataLossError: damaged; InvalidArgumentError: other features
+            wrong = True
+        if wrong:
+            raise ValueError(
+                f"{path} has records that are damaged or do not fit dataset.json, with image_size={facts.image_size} "
+                f"and {facts.num_classes} classes: delete {record_set.directory} and preprocess again."
+            )
 
 
 def _decode_rgba(encoded, alpha, shape):

@@ -92,8 +92,3 @@ fetch_package() {
     return 1
   fi
 }
-
-# unpack_wheel FILE FOLDER: unpacks a wheel, unless FOLDER is there already.
-unpack_wheel() {
-  [[ -d $2 ]] || { pip install --quiet --disable-pip-version-check --no-deps --target "$2.tmp" "$1" && mv "$2.tmp" "$2"; }
-}

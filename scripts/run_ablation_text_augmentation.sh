@@ -13,16 +13,22 @@
 # FORWARD and BACKWARD are folders of translation models (docs/back_translation.md). AUG_OPS="unif-0.1 tf_idf-0.7" goes
 # without them; DATA_DIR is the folder of other records.
 # Hardware: as for run_yelp5_tpu.sh.
-# Table: runs/ablation_text_augmentation/report.md and .csv, with curves in report.png.
+# --draws=5 is short for SEEDS="0 1 2 3 4".
+# Table: runs/ablation_text_augmentation/report.md and .csv, with curves in report.html.
 # Error rate, the paper's: none 50.80, Switchout 43.38, back-translation 41.35 %.
 # Error rate and time, measured here:
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
+source scripts/lib_draws.sh
+
+take_draws "$@"
+set -- "${others[@]}"
+[[ -z $draws ]] || SEEDS=$(seq -s " " 0 $((draws - 1)))
 
 data_dir=${DATA_DIR:-data/yelp-5}
 read -ra aug_ops <<< "${AUG_OPS:-unif-0.1 tf_idf-0.7 bt-0.9}"
-report=(--data_dir="$data_dir" --aug_ops="${aug_ops[0]}" --output=runs/ablation_text_augmentation/report.png)
+report=(--data_dir="$data_dir" --aug_ops="${aug_ops[0]}" --output=runs/ablation_text_augmentation/report.html)
 train() { # NAME FLAGS...
   for seed in ${SEEDS:-0}; do
     local model_dir="runs/ablation_text_augmentation/${1}_$seed"

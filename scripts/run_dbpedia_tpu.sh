@@ -7,7 +7,7 @@
 #   python -m text.preprocess --task_name=dbpedia --data_dir=data/dbpedia --sup_size=140 --max_seq_length=512 \
 #     --aug_ops=bt-0.9 --aug_copy=1 --back_translation_dir=data/dbpedia_bt \
 #     --init_checkpoint=bert-large
-#   bash scripts/run_dbpedia_tpu.sh --tpu=NAME [more flags of text.main]
+#   bash scripts/run_dbpedia_tpu.sh --tpu=NAME [--draws=N] [more flags of text.main]
 #
 # FORWARD and BACKWARD are folders of translation models (docs/back_translation.md).
 # Hardware: a TPU v3-32 (the paper's kind); a smaller one with --accumulation_parts.
@@ -16,9 +16,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
+source scripts/lib_draws.sh
 
-python -m text.main --do_train --do_eval \
-  --task_name=dbpedia --data_dir=data/dbpedia --sup_size=140 --aug_ops=bt-0.9 --aug_copy=1 --max_seq_length=512 \
-  --model_dir=runs/dbpedia_tpu --init_checkpoint=bert-large \
-  --train_batch_size=32 --unsup_ratio=7 --uda_softmax_temp=0.85 --unsup_coeff=1 \
+records=(--task_name=dbpedia --data_dir=data/dbpedia --sup_size=140 --aug_ops=bt-0.9 --aug_copy=1 --max_seq_length=512)
+records+=(--init_checkpoint=bert-large)
+train_draws text.main runs/dbpedia_tpu --train_batch_size=32 --unsup_ratio=7 --uda_softmax_temp=0.85 --unsup_coeff=1 \
   --learning_rate=2e-5 --train_steps=10000 --warmup_steps=1000 "$@"

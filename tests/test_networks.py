@@ -86,7 +86,7 @@ def create_model(case, jit_compile=False):
 
 def train(model, batches):
     dataset = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda *values: np.stack(values), *batches))
-    batches_of_replicas = distribute(model.distribute_strategy, lambda: dataset)
+    batches_of_replicas = distribute(model.distribute_strategy, lambda _: dataset)
     return model.fit(batches_of_replicas, steps_per_epoch=len(batches), verbose=0).history
 
 

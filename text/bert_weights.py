@@ -11,6 +11,7 @@ All are read into one form: arrays by the names and with the shapes of Google's 
 
 import hashlib
 import json
+import math
 import os
 import re
 from typing import NamedTuple
@@ -52,7 +53,13 @@ HUGGING_FACE_NAMES = (  # applied one after the other
     (r"^cls/seq_relationship/(weight|bias)$", r"cls/seq_relationship/output_\1"),
     (r"output_weight$", "output_weights"),
 )
+# NumPy's name of each type, and the bytes of a number of those that no weight of a BERT is stored as.
 SAFETENSORS_TYPES = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+OTHER_SAFETENSORS_TYPES = {"BOOL": 1, "U8": 1, "I8": 1, "F8_E5M2": 1, "F8_E4M3": 1, "F8_E8M0": 1, "I16": 2, "U16": 2}
+OTHER_SAFETENSORS_TYPES |= {"I32": 4, "U32": 4, "I64": 8, "U64": 8, "C64": 8}
+MAX_HEADER_BYTES = 100_000_000  # as the format says
+MAX_BYTES = 1 << 48  # of a file, and of each of its arrays
+DOWNLOAD_AGAIN = "download it again."
 OPTIMIZER_NAMES = re.compile(r"adam|lamb|global_step|OPTIMIZER_SLOT|(^|/)_?optimizer/", re.IGNORECASE)
 # Not all that is published has these; what is trained afterwards can start without.
 OPTIONAL_PARTS = ("bert/pooler/", "cls/predictions/", "cls/seq_relationship/")
@@ -138,13 +145,9 @@ def read_weights(init_checkpoint):
       A dict of float32 arrays. Kernels are [inputs, outputs] and join the attention heads in one axis.
     """
     path = _find_checkpoint(init_checkpoint)
-    if path.endswith(".safetensors"):
-        return _read_hugging_face(path)
-    reader = tf.train.load_checkpoint(path)
-    if reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
-        return _read_tensorflow_2(reader, path)
-    names = [name for name in reader.get_variable_to_shape_map() if not OPTIMIZER_NAMES.search(name)]
-    return {name: reader.get_tensor(name) for name in names}
+    weights = _read_hugging_face(path) if path.endswith(".safetensors") else _read_tensorflow(path)
+    _check_numbers(path, weights)
+    return weights
 
 
 def named_variables(model):
@@ -159,7 +162,22 @@ def named_variables(model):
     return variables
 
 
-def _read_tensorflow_2(reader, path):
+def _read_tensorflow(path):
+    with files.explain_damage(path, DOWNLOAD_AGAIN):
+        reader = tf.train.load_checkpoint(path)
+        if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
+            names = [name for name in reader.get_variable_to_shape_map() if not OPTIMIZER_NAMES.search(name)]
+            return {name: reader.get_tensor(name) for name in names}
+        return _read_tensorflow_2(reader)
+
+
+def _check_numbers(path, weights):
+    for name, array in weights.items():
+        if name.startswith(("bert/", "cls/")) and not (array.dtype.kind != "O" and np.isfinite(array).all()):
+            raise ValueError(f"{path}: {name} holds something else than finite numbers: {DOWNLOAD_AGAIN}")
+
+
+def _read_tensorflow_2(reader):
     graph = TrackableObjectGraph.FromString(reader.get_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"))
     weights, dtypes = {}, reader.get_variable_to_dtype_map()
     for attribute in (attribute for node in graph.nodes for attribute in node.attributes):
@@ -167,7 +185,7 @@ def _read_tensorflow_2(reader, path):
         if OPTIMIZER_NAMES.search(key) or not dtypes[key].is_floating:
             continue
         if name in weights and name.startswith("bert/"):
-            raise ValueError(f"{path} holds several encoders ({name} comes twice): expected a checkpoint of one.")
+            raise ValueError(f"it holds several encoders, {name} comes twice: expected one")
         weights[name] = reader.get_tensor(key)
         weights[name] = weights[name].reshape(_shape(name, weights[name].shape))
     return weights
@@ -178,6 +196,8 @@ def _read_hugging_face(path):
     for name, array in read_safetensors(path).items():
         for pattern, replacement in HUGGING_FACE_NAMES:
             name = re.sub(pattern, replacement, name)
+        if name in weights:
+            raise ValueError(f"{path} holds {name} twice: expected the weights of one encoder.")
         weights[name] = array.T if name.endswith("/kernel") else array
     return weights
 
@@ -185,17 +205,50 @@ def _read_hugging_face(path):
 def read_safetensors(path):
     """The floating-point arrays of a safetensors file, as float32, by name."""
     num_bytes = tf.io.gfile.stat(path).length
-    with tf.io.gfile.GFile(path, "rb") as file:
+    with files.open_file(path, "rb") as file:
         header_size = int.from_bytes(file.read(8), "little")
-        if header_size > num_bytes:
-            raise ValueError(f"{path} ({num_bytes} bytes) is not a safetensors file: download it again.")
-        entries = json.loads(file.read(header_size))
-        entries.pop("__metadata__", None)
-        expected = 8 + header_size + max((entry["data_offsets"][1] for entry in entries.values()), default=0)
-        if num_bytes != expected:
-            raise ValueError(f"{path} has {num_bytes} bytes where {expected} were expected: download it again.")
+        if not 2 <= header_size <= min(num_bytes - 8, MAX_HEADER_BYTES):
+            raise ValueError(f"{path} ({num_bytes} bytes) is not a safetensors file: {DOWNLOAD_AGAIN}")
+        entries = _read_safetensors_header(path, file.read(header_size), num_bytes - 8 - header_size)
         data = file.read()
     return {name: _to_array(entry, data) for name, entry in entries.items() if entry["dtype"] in SAFETENSORS_TYPES}
+
+
+def _read_safetensors_header(path, content, data_size):
+    """The entries of all arrays; raises ValueError unless together they describe each byte of the data once."""
+    try:
+        entries = json.loads(content.decode(), object_pairs_hook=_without_repetition)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: its header is not JSON ({error}): {DOWNLOAD_AGAIN}") from error
+    fields = {"dtype": str, "shape": [range(MAX_BYTES)], "data_offsets": [range(MAX_BYTES)]}
+    files.check_fields(path, entries, {}, {"__metadata__": dict}, DOWNLOAD_AGAIN)
+    entries.pop("__metadata__", None)
+    for name, entry in entries.items():
+        where = f"{path}: {files.shorten(name)}"
+        files.check_fields(where, entry, fields, advice=DOWNLOAD_AGAIN)
+        if entry["dtype"] not in SAFETENSORS_TYPES | OTHER_SAFETENSORS_TYPES or len(entry["data_offsets"]) != 2:
+            raise ValueError(f"{where} has an unknown type or no two offsets: {files.shorten(entry)}: {DOWNLOAD_AGAIN}")
+        if len(entry["shape"]) > 32:  # NumPy's limit
+            raise ValueError(f"{where} has {len(entry['shape'])} dimensions: {DOWNLOAD_AGAIN}")
+    expected = 0
+    for name, entry in sorted(entries.items(), key=lambda item: item[1]["data_offsets"]):
+        start, end = entry["data_offsets"]
+        if start != expected or end - start != math.prod(entry["shape"]) * _item_size(entry["dtype"]):
+            raise ValueError(f"{path}: the place of {files.shorten(name)} is {start} to {end}: {DOWNLOAD_AGAIN}")
+        expected = end
+    if data_size != expected:
+        raise ValueError(f"{path} has {data_size} bytes of data where {expected} were expected: {DOWNLOAD_AGAIN}")
+    return entries
+
+
+def _without_repetition(pairs):
+    if len(dict(pairs)) < len(pairs):
+        raise ValueError("a name comes twice")
+    return dict(pairs)
+
+
+def _item_size(dtype):
+    return OTHER_SAFETENSORS_TYPES.get(dtype) or np.dtype(SAFETENSORS_TYPES[dtype]).itemsize
 
 
 def _to_array(entry, data):
@@ -203,7 +256,8 @@ def _to_array(entry, data):
     array = np.frombuffer(data[start:end], SAFETENSORS_TYPES[entry["dtype"]]).reshape(entry["shape"])
     if entry["dtype"] == "BF16":  # the upper half of a float32
         return (array.astype(np.uint32) << 16).view(np.float32)
-    return array.astype(np.float32)
+    with np.errstate(over="ignore"):  # what is too large for float32 becomes infinite, which is refused
+        return array.astype(np.float32)
 
 
 def _from_keras(name):
@@ -227,13 +281,13 @@ def _shape(name, shape):
 def _check_fit(variables, weights, init_checkpoint):
     missing = [name for name in variables if name not in weights]
     if missing:
-        raise ValueError(f"{init_checkpoint} lacks {len(missing)} weights of the encoder: {', '.join(missing)}.")
+        raise ValueError(f"{init_checkpoint} lacks {len(missing)} weights of the encoder: {files.join_names(missing)}.")
     shapes = {name: (list(weights[name].shape), _shape(name, variables[name].shape)) for name in variables}
     wrong = [f"{name} has {has}, expected {wants}" for name, (has, wants) in shapes.items() if has != wants]
     if wrong:
         raise ValueError(
-            f"{init_checkpoint} does not fit the encoder's configuration: {'; '.join(wrong)}. Use the configuration "
-            "file and the vocabulary that were published with it."
+            f"{init_checkpoint} does not fit the encoder's configuration: {'; '.join(wrong[:5])}. Use the "
+            "configuration file and the vocabulary that were published with it."
         )
 
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 from text import bert_weights, export, preprocess
 from text.config import RECIPES, Config, DataConfig, PreprocessConfig
 from text.datasets import lists
-from text.train import train_and_evaluate
+from text.train import choose_settings, train_and_evaluate
 from utils import distribution
 from utils.classifier import Classifier, number_classes
 
@@ -44,21 +44,26 @@ class TextClassifier(Classifier):
         keep_tail=True,
         text_prefix="auto",
         strategy="auto",
-        **settings,
+        settings="",
+        minutes=0.0,
+        **given,
     ):
         """Args:
         init_checkpoint: pre-trained weights, as text.bert_weights takes them: a name of text.encoders, or a path.
         model_dir: where records, checkpoints and the exported model go; None makes a temporary folder.
-        recipe: a name of text.config.RECIPES, which `settings` may change; "auto": "frozen" on a machine without a GPU,
+        recipe: a name of text.config.RECIPES, which `given` may change; "auto": "frozen" on a machine without a GPU,
           else "finetune".
         vocab_file: vocabulary of the word pieces; by default the vocab.txt that lies beside the weights.
         lower_case: False for a cased vocabulary.
         keep_tail: of a text longer than max_seq_length, keep the end; False keeps the beginning.
         text_prefix: what every text begins with; "auto": as the encoder wants it.
         strategy: see utils.distribution.create_strategy.
-        settings: fields of text.config.Config, such as train_steps, learning_rate, unsup_ratio, aug_ops or dev_size.
+        settings: "auto" chooses batch sizes and steps from the data; see docs/settings.md.
+        minutes: with settings="auto", train about so long.
+        given: fields of text.config.Config, such as train_steps, learning_rate, unsup_ratio, aug_ops or dev_size.
         """
-        super().__init__(model_dir, strategy, choose_recipe(recipe) | settings)
+        super().__init__(model_dir, strategy, choose_recipe(recipe) | given, settings, minutes)
+        self.given = given
         self.init_checkpoint = init_checkpoint
         self.vocab_path = str(vocab_file) or bert_weights.find_vocab(init_checkpoint)
         self.lower_case, self.keep_tail, self.text_prefix = lower_case, keep_tail, text_prefix
@@ -81,7 +86,9 @@ class TextClassifier(Classifier):
         config = self.create_config(len(texts), **derived)
         source = lists.create_source(config.task_name, classes.tolist(), (texts, numbers), unlabeled)
         preprocess.write_records(self._create_preprocess_config(config), source)
-        train_and_evaluate(config, self.model_dir, distribution.create_strategy(self.strategy), do_eval=False)
+        strategy = distribution.create_strategy(self.strategy)
+        config = self.choose_settings(config, choose_settings, strategy)
+        train_and_evaluate(config, self.model_dir, strategy, do_eval=False)
         self._exported = self.load_model(self.export_dir)
         return self
 

@@ -10,15 +10,15 @@ from text.models import MODELS
 from text.models.bert import POOLINGS
 from utils import features
 from utils.features import AdamConfig
-from utils.settings import RecordsConfig, Settings, WorkConfig, config_class, setting
+from utils.settings import ReadingConfig, RecordsConfig, Settings, WorkConfig, config_class, setting
 
 # A frozen encoder and a linear classifier: minutes on a CPU.
 FROZEN = features.RECIPE | {"trainable_layers": 0, "aug_ops": "tf_idf-0.3"}
 # The same, and then the top layers.
 LAYERS = {"aug_ops": "tf_idf-0.3", "head_steps": 600, "trainable_layers": 2, "layer_decay": 0.8}
-LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 1.0, "tsa": "linear", "ema_decay": 0.99}
+LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 20.0, "uda_softmax_temp": 0.4, "ema_decay": 0.99}
 LAYERS |= {"learning_rate": 2e-5, "train_steps": 300, "warmup_steps": 30, "bias_correction": True}
-LAYERS |= {"save_steps": 100, "log_steps": 20}
+LAYERS |= {"save_steps": 100, "log_steps": 20, "keep_states": True}
 # The whole encoder, in fewer steps than the paper's, with an augmentation that needs nothing but the texts.
 FINETUNE = {"aug_ops": "tf_idf-0.3", "aug_copy": 2, "tsa": "linear", "train_steps": 1000, "warmup_steps": 100}
 FINETUNE |= {"save_steps": 200, "log_steps": 20}
@@ -88,7 +88,7 @@ class EncoderConfig(Settings):
 
 
 @config_class()
-class FeaturesConfig(DataConfig, EncoderConfig, WorkConfig):
+class FeaturesConfig(DataConfig, EncoderConfig, WorkConfig, ReadingConfig):
     """What text.features computes, and what text.main reads of it."""
 
 
@@ -107,6 +107,9 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
     )
     head_steps: int = setting(0, "First train the classifier alone, so many steps, on frozen features.", minimum=0)
     head_learning_rate: float = setting(3e-4, "Peak learning rate of these head_steps.", minimum=0)
+    keep_states: bool = setting(
+        False, "With trainable_layers: compute once what the layers below those make of each text, and keep it."
+    )
 
     # Optimisation
     accumulation_parts: int = setting(
@@ -125,11 +128,13 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
             raise ValueError(f"features_file={self.features_file} is for task_name=features, not {self.task_name}.")
         if self.unsup_ratio:
             text_ops.split_ops(self.aug_ops)
-        if self.is_frozen and not (self.model_name == "bert" and self.init_checkpoint):
+        if (self.is_frozen or self.keep_states) and not (self.model_name == "bert" and self.init_checkpoint):
             raise ValueError(
-                f"trainable_layers={self.trainable_layers}, head_steps={self.head_steps}: frozen features need "
-                "model_name=bert and an init_checkpoint."
+                f"trainable_layers={self.trainable_layers}, head_steps={self.head_steps}, keep_states="
+                f"{self.keep_states}: frozen features need model_name=bert and an init_checkpoint."
             )
+        if self.keep_states and self.trainable_layers < 1:
+            raise ValueError(f"keep_states with trainable_layers={self.trainable_layers}: expected at least 1.")
         if self.head_steps and not self.trainable_layers:
             raise ValueError(f"head_steps={self.head_steps}: expected 0 with trainable_layers=0, the head alone.")
         takes_weights = MODELS[self.model_name].load_weights is not None

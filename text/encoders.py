@@ -9,7 +9,6 @@ The cache is $UDA_CACHE, else ~/.cache/uda; an encoder lies there in encoders/<n
 """
 
 import contextlib
-import fcntl
 import glob
 import http.client
 import os
@@ -30,7 +29,7 @@ from absl import flags
 from tqdm import tqdm
 
 from text import onnx_weights
-from utils import cli, files
+from utils import cli, files, locks
 
 FLAGS = flags.FLAGS
 DESCRIPTION = "uda_encoder.json"  # in every folder that is made here: so a copy of it is known elsewhere, too
@@ -41,10 +40,11 @@ DAMAGE = (zipfile.BadZipFile, zlib.error, EOFError)  # what reading a damaged zi
 def convert_e5(folder):
     """Makes model.safetensors and config.json of e5-small.tar.gz, an ONNX graph and the file of its weights."""
     path = os.path.join(folder, "e5-small.tar.gz")
-    with tarfile.open(path) as archive:
-        graph, data = (archive.extractfile(f"e5-small.onnx{end}").read() for end in ("", ".data"))
+    with files.explain_damage("e5-small.tar.gz", "nothing of it was kept: try again."):
+        with tarfile.open(path) as archive:
+            graph, data = (archive.extractfile(f"e5-small.onnx{end}").read() for end in ("", ".data"))
+        weights = onnx_weights.read_onnx(graph, data)
     os.remove(path)
-    weights = onnx_weights.read_onnx(graph, data)
     weights["pooler.dense.bias"] = np.zeros(len(weights["pooler.dense.weight"]), "f4")  # which the export left out
     onnx_weights.write_safetensors(os.path.join(folder, "model.safetensors"), weights)
     config = {"model_type": "bert", "vocab_size": 30522, "hidden_size": 384, "num_hidden_layers": 12}
@@ -119,8 +119,10 @@ def describe(init_checkpoint):
     if _is_name(init_checkpoint):
         return ENCODERS[init_checkpoint]
     for folder in (init_checkpoint, os.path.dirname(init_checkpoint)) if init_checkpoint else ():
+        path = os.path.join(folder, DESCRIPTION)
         with contextlib.suppress(*files.file_errors()):
-            return ENCODERS.get(files.read_json(os.path.join(folder, DESCRIPTION)).get("name"), Encoder())
+            name = files.check_fields(path, files.read_json(path), {"name": str})["name"]
+            return ENCODERS.get(name, Encoder())
     return Encoder()
 
 
@@ -157,12 +159,9 @@ def fetch(name, folder):
     parent = os.path.dirname(folder)
     with files.explain_refusal(folder, "make room or choose another folder (UDA_CACHE is the cache)."):
         os.makedirs(parent, exist_ok=True)
-        with _locked(parent), tempfile.TemporaryDirectory(prefix=f"{name}.tmp-", dir=parent) as temporary:
+        with locks.hold(parent, "another download", "wait for its end.", wait=True):
             if not _is_there(folder):
-                made = os.path.join(temporary, "made")
-                os.mkdir(made)
-                _make(name, made, temporary, part=f"{folder}.part")
-                os.rename(made, folder)  # takes the place of an empty folder, too
+                _make_beside(name, folder)
 
 
 def _is_there(folder):
@@ -172,15 +171,15 @@ def _is_there(folder):
     return bool(found)
 
 
-@contextlib.contextmanager
-def _locked(folder):
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        with contextlib.suppress(OSError):  # some network file systems cannot: then both processes download
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(descriptor)
+def _make_beside(name, folder):
+    parent = os.path.dirname(folder)
+    for leftover in glob.glob(os.path.join(glob.escape(parent), f"{name}.tmp-*")):  # of a process that was killed
+        shutil.rmtree(leftover)
+    with tempfile.TemporaryDirectory(prefix=f"{name}.tmp-", dir=parent) as temporary:
+        made = os.path.join(temporary, "made")
+        os.mkdir(made)
+        _make(name, made, temporary, part=f"{folder}.part")
+        os.rename(made, folder)  # takes the place of an empty folder, too
 
 
 def _make(name, folder, temporary, part):

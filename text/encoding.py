@@ -7,14 +7,13 @@ An example has one text, or with a title two, which follow each other in all arr
 import dataclasses
 import functools
 import itertools
-import zipfile
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from augmentation import back_translation, text_ops, word_level
 from text import record_format
-from text.tokenization import Tokenizer, assemble
+from text.tokenization import assemble
 from utils import files
 
 # ---- words ----------------------------------------------------------------------------------------------------------
@@ -41,14 +40,27 @@ def save_words(path, words):
 
 def load_words(path, num_texts):
     try:
-        with files.open_file(path, "rb") as file, np.load(file) as arrays:
-            words = Words(arrays["words"].tobytes().decode().split(), *map(arrays.get, Words._fields[1:]))
-        found = len(words.lengths)
-    except (ValueError, TypeError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        arrays = files.read_arrays(path)
+        words = Words(arrays["words"].tobytes().decode().split(), *(arrays[name] for name in Words._fields[1:]))
+        _check_words(words)
+    except (ValueError, KeyError) as error:
         raise ValueError(f"{path} is damaged ({error}): delete it, so that it is made again.") from error
-    if found != num_texts:
-        raise ValueError(f"{path} has the words of {found} texts, expected {num_texts}: delete it.")
+    if len(words.lengths) != num_texts:
+        raise ValueError(f"{path} has the words of {len(words.lengths)} texts, expected {num_texts}: delete it.")
     return words
+
+
+def _check_words(words):
+    """Raises ValueError unless the arrays fit each other."""
+    _, word_ids, row_splits, lengths = words
+    if [(array.dtype.kind, array.ndim) for array in (word_ids, row_splits, lengths)] != [("i", 1)] * 3:
+        raise ValueError("expected rows of whole numbers")
+    if len(row_splits) != len(lengths) + 1 or row_splits[0] or row_splits[-1] != len(word_ids):
+        raise ValueError(f"its {len(word_ids)} words do not belong to {len(lengths)} texts")
+    if (np.diff(row_splits) < 0).any() or not 0 <= word_ids.min(initial=0) <= word_ids.max(initial=0) <= max(
+        len(words.words) - 1, 0
+    ):
+        raise ValueError("it has numbers that belong to no word")
 
 
 def texts_of(examples, texts_per_example):
@@ -97,7 +109,7 @@ def create_piece_table(tokenizer, words):
 @functools.lru_cache(maxsize=1)  # once in each process: a tokenizer remembers the words that it has seen
 def load_tokenizer(data_dir, tokenization):
     """The tokenization tells files apart that were in the same folder one after the other."""
-    return Tokenizer(record_format.vocab_path(data_dir), tokenization.lower_case, tokenization.prefix)
+    return record_format.load_tokenizer(data_dir, tokenization)
 
 
 class Encoder:
@@ -154,9 +166,8 @@ class Encoder:
 def load_statistics(path, num_texts):
     """Reads the statistics that text.survey wrote."""
     try:
-        with files.open_file(path, "rb") as file, np.load(file) as arrays:
-            statistics = word_level.Statistics.from_arrays(dict(arrays))
-    except (ValueError, KeyError, TypeError, EOFError, AttributeError, zipfile.BadZipFile) as error:
+        statistics = word_level.Statistics.from_arrays(files.read_arrays(path))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise ValueError(f"{path} is damaged or no file of statistics: delete it, so that it is made again.") from error
     if statistics.num_texts != num_texts:
         raise ValueError(

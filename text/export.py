@@ -7,8 +7,6 @@ Programs that load the SavedModel without this package have to `import tensorflo
 """
 
 import collections
-import os
-from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +15,7 @@ from text import record_format
 from text.datasets import tables
 from text.datasets.source import LINK
 from text.tokenization import assemble_in_graph
+from utils import files, saved_models
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
 
@@ -49,8 +48,9 @@ def export(networks, data, tokenizer, export_dir):
     module = tf.Module()
     # Without the layers, which take long to write.
     module.weights, module.serve = [weight for network in networks for weight in network.weights], serve
-    tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
-    record_format.write_description(export_dir, data.facts, tokenization)
+    saved_models.save(export_dir, module, serve)
+    with saved_models.explain_refusal(export_dir):
+        record_format.write_description(export_dir, data.facts, tokenization)
 
 
 def clean_in_graph(texts):
@@ -70,10 +70,10 @@ def load(export_dir):
       Exported: facts, and predict_proba from a list of texts, and one of titles if there were any in training, to a
       float32 array of class probabilities.
     """
-    if not tf.io.gfile.exists(os.path.join(export_dir, "saved_model.pb")):
-        raise ValueError(f"{export_dir} holds no exported model: train first, with --do_train.")
+    saved_models.check_exists(export_dir)
     facts, _ = record_format.read_dataset(export_dir)
-    serve = tf.saved_model.load(export_dir).signatures["serving_default"]
+    columns = ("texts", "titles") if facts.has_title else ("texts",)
+    serve = saved_models.load(export_dir, {name: [] for name in columns}, facts.num_classes)
 
     def predict_proba(texts, titles=None, batch_size=32):
         texts = check_texts("texts", texts)
@@ -117,8 +117,7 @@ def read_texts(path, text_column, title_column):
     """
     if not path:
         raise ValueError("--do_predict needs --predict_input: a .txt, .csv, .tsv or .jsonl file.")
-    path = Path(path)
-    if not path.is_file():
+    if not files.is_file(path):
         raise ValueError(f"predict_input={str(path)!r} does not exist: expected a .txt, .csv, .tsv or .jsonl file.")
     pairs = list(tables.read_texts(path, text_column, title_column))
     has_titles = title_column and not tables.is_plain(path)

@@ -7,6 +7,7 @@
     data_dir/features/<encoder>/test/, sup-size_20/train/, unsup/original/, unsup/tf_idf-0.3/copy-000/
 """
 
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -23,7 +24,7 @@ from text.datasets.source import clean
 from text.models import choose_features
 from text.models.bert import BertConfig, create_encoder
 from text.tokenization import Tokenizer, assemble
-from utils import cli, records, settings, work
+from utils import cli, files, locks, records, settings, work
 from utils.features import FeatureData, Labelled
 from utils.preprocessing import SHARD_SIZE, SetPlan, write_sets
 
@@ -52,7 +53,7 @@ def network_settings(config, max_seq_length):
 
 
 @functools.lru_cache(maxsize=1)
-def _compile(network):
+def compile_network(network):
     signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ("ids", "type_ids")}
     return tf.function(functools.partial(network, training=False), input_signature=[signature])
 
@@ -67,17 +68,23 @@ def compute_features(network, texts):
     Returns:
       float32 [number, width].
     """
-    compute, results = _compile(network), []
+    compute, features = compile_network(network), None
+    for rows, batch in create_batches(texts):
+        values = compute(batch).numpy()
+        features = np.empty([len(texts), values.shape[1]], np.float32) if features is None else features
+        features[rows] = values
+    if not np.isfinite(features).all():
+        raise ValueError("the encoder gives features that are not finite: its weights are damaged.")
+    return features
+
+
+def create_batches(texts):
+    """Yields (rows, {"ids", "type_ids"} of these texts), the longest texts first."""
     order = np.argsort([len(ids) for ids, _ in texts], kind="stable")[::-1]
     while len(order):
         length = -(-len(texts[order[0]][0]) // LENGTH_STEP) * LENGTH_STEP
         rows, order = np.split(order, [max(PIECES_PER_BATCH // length, 1)])
-        features = compute(_pad([texts[row] for row in rows], length)).numpy()
-        results += zip(rows.tolist(), features)
-    features = np.stack([feature for _, feature in sorted(results, key=lambda pair: pair[0])])
-    if not np.isfinite(features).all():
-        raise ValueError("the encoder gives features that are not finite: its weights are damaged.")
-    return features
+        yield rows, _pad([texts[row] for row in rows], length)
 
 
 def _pad(texts, length):
@@ -106,7 +113,7 @@ def embed(texts, init_checkpoint, max_seq_length=128):
 
 
 class Source:
-    """A set of text records, and which view of them is encoded."""
+    """A set of text records, and which view of them is encoded: "original", "augmented", or "both"."""
 
     def __init__(self, record_set, view, labelled=False):
         self.record_set, self.view, self.labelled = record_set, view, labelled
@@ -137,26 +144,62 @@ def features_dir(config):
     return os.path.join(config.data_dir, "features", name)
 
 
-def write_features(config, data, augmented=True, workers=1, replicas=1, worker_id=0):
+def write_features(config, data, augmented=True, **work_settings):
     """Computes the features of all texts that a run needs, unless they are there.
 
     Args:
       config: text.config.FeaturesConfig, or a Config; data: text.input_pipeline.Data.
-      augmented: whether the augmented copies are needed, too; workers, replicas, worker_id: see WorkConfig.
+      augmented: whether the augmented copies are needed, too.
+      work_settings: workers, runner, beam_args, replicas, worker_id of WorkConfig.
 
     Returns:
       {place: records.RecordSet} of features.
     """
-    folder, sources = features_dir(config), list_sources(config, data, augmented)
-    common = {"encoder_sha256": bert_weights.checksum(config.init_checkpoint)}
-    common |= dict(zip(("pooling", "feature_layer"), choose_features(config)))
-    common |= {"tokenization": dataclasses.asdict(data.tokenization)}
-    plans = [create_plan(os.path.join(folder, place), source) for place, source in sources.items()]
+    common = describe_encoder(config, data) | dict(zip(("pooling", "feature_layer"), choose_features(config)))
     encode = functools.partial(encode_shard, network_settings(config, config.max_seq_length))
-    with work.start_processes(workers) as ordered_map:
-        write_sets(plans, common, encode, find_inputs, ordered_map, replicas, worker_id)
     advice = "Run `python -m text.features` with the same flags as the training."
-    return {place: records.read_set(os.path.join(folder, place), common, advice) for place in sources}
+    sources = list_sources(config, data, augmented)
+    return write(features_dir(config), sources, common, encode, advice, config.verify_records, **work_settings)
+
+
+def describe_encoder(config, data):
+    """Settings of all sets: what texts went through what."""
+    checksum = bert_weights.checksum(config.init_checkpoint)
+    return {"encoder_sha256": checksum, "tokenization": dataclasses.asdict(data.tokenization)}
+
+
+def write(folder, sources, common, encode, advice, verify=False, replicas=1, worker_id=0, **workers):
+    """Writes what is missing of some sets.
+
+    Args:
+      sources: {place below folder: Source}; common: settings of all sets; encode: as write_sets takes it.
+      verify: compare unlabelled sets with their checksums, too, as it is always done with labelled ones.
+      workers: arguments of work.start_workers.
+
+    Returns:
+      {place: records.RecordSet}
+    """
+    plans = [create_plan(os.path.join(folder, place), source) for place, source in sources.items()]
+    with _alone(folder, replicas), work.start_workers(folder, **workers) as ordered_map:
+        with records.explain_damage([source.record_set for source in sources.values()]):
+            write_sets(plans, common, encode, find_inputs, ordered_map, replicas, worker_id)
+
+    def read(place):
+        return records.read_set(os.path.join(folder, place), common, advice, verify or sources[place].labelled)
+
+    return {place: read(place) for place in sources}
+
+
+@contextlib.contextmanager
+def _alone(folder, replicas):
+    """A second process waits, instead of computing the same features; those of several replicas are different ones."""
+    if replicas > 1:
+        yield
+        return
+    with records.explain_refusal(folder):
+        tf.io.gfile.makedirs(folder)
+    with locks.hold(folder, "another process that computes these features", "wait for its end.", wait=True):
+        yield
 
 
 def create_plan(set_dir, source):
@@ -206,10 +249,10 @@ def open_features(config, workers=1):
       (text.input_pipeline.Data, utils.features.FeatureData)
     """
     data = input_pipeline.open_data(config, with_unlabeled=True)
-    sets = write_features(config, data, config.unsup_ratio > 0, workers)
+    sets = write_features(config, data, config.unsup_ratio > 0, workers=workers)
 
     def labelled(place):
-        return read_features(sets[place], labelled=True) if place in sets else None
+        return read_features(sets[place], data.facts.num_classes) if place in sets else None
 
     sup_dir = os.path.basename(record_format.sup_dir(config))
     parts = [labelled(place) for place in (f"{sup_dir}/train", f"{sup_dir}/dev", "test")]
@@ -224,30 +267,44 @@ def open_features(config, workers=1):
     return data, features
 
 
-def read_features(record_set, labelled=False):
-    """All features of a set: Labelled, whose labels are None unless `labelled`."""
+def read_features(record_set, num_classes=0):
+    """All features of a set: Labelled, whose labels are None unless the set has `num_classes` classes."""
     keys = {"features": tf.io.FixedLenFeature([], tf.string)}
-    keys |= {"label": tf.io.FixedLenFeature([], tf.int64)} if labelled else {}
-    serialized = tf.data.TFRecordDataset(record_set.paths).batch(record_set.num_examples).get_single_element()
-    parsed = tf.io.parse_example(serialized, keys)
-    features = np.frombuffer(b"".join(parsed["features"].numpy()), "<f2").reshape(record_set.num_examples, -1)
-    return Labelled(features, parsed["label"].numpy() if labelled else None)
+    keys |= {"label": tf.io.FixedLenFeature([], tf.int64)} if num_classes else {}
+    with files.explain_damage(record_set.directory, "delete it, so that it is computed again."):
+        serialized = tf.data.TFRecordDataset(record_set.paths).batch(record_set.num_examples).get_single_element()
+        parsed = {key: value.numpy() for key, value in tf.io.parse_example(serialized, keys).items()}
+        if len(set(map(len, parsed["features"]))) > 1:
+            raise ValueError("its features are of several widths")
+        features = np.frombuffer(b"".join(parsed["features"]), "<f2").reshape(record_set.num_examples, -1)
+        if not features.size or not np.isfinite(features).all():
+            raise ValueError("it holds features that are not finite")
+        if num_classes and not 0 <= parsed["label"].min() <= parsed["label"].max() < num_classes:
+            raise ValueError(f"it holds labels of none of {num_classes} classes")
+    return Labelled(features, parsed.get("label"))
 
 
 # ---- from the command line ------------------------------------------------------------------------------------------
 
 
 def define_flags():
+    flags.DEFINE_string("export_features", "", "Also write the unlabelled ones to this .npz file, as `unlabeled`.")
     settings.define_flags(FeaturesConfig)
 
 
 def main():
     config = settings.from_flags(FeaturesConfig)
+    work.check_runner(config.runner, config.beam_args)
     data = input_pipeline.open_data(config, with_unlabeled=config.data_type != "sup")
-    work_settings = {name: getattr(config, name) for name in ("workers", "replicas", "worker_id")}
+    names = ("workers", "runner", "beam_args", "replicas", "worker_id")
+    work_settings = {name: getattr(config, name) for name in names}
     sets = write_features(config, data, **work_settings)
     count = sum(record_set.num_examples for record_set in sets.values())
     print(f"features of {count:,} texts are in {features_dir(config)}")
+    if flags.FLAGS.export_features:
+        if "unsup/original" not in sets:
+            raise ValueError(f"export_features with data_type={config.data_type}: expected all, or unsup.")
+        files.write_arrays(flags.FLAGS.export_features, unlabeled=read_features(sets["unsup/original"]).features)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,13 @@ import hashlib
 import itertools
 import json
 import os
-from pathlib import Path
 
 from tqdm import tqdm
 
 from text import export
 from text.datasets import tables
 from text.datasets.source import clean, take
-from utils import cli, domain_filter, files, settings
+from utils import cli, domain_filter, files, locks, settings
 from utils.settings import config_class, setting
 
 
@@ -51,18 +50,18 @@ class Config(domain_filter.FilterConfig):
 
 def check_pool(config, facts):
     """Returns the path of the pool; raises ValueError if the model cannot be used on it."""
-    pool, title_column, path = config.pool, config.title_column, Path(config.pool)
-    if not path.is_file():
+    pool, title_column = config.pool, config.title_column
+    if not files.is_file(pool):
         raise ValueError(f"pool={pool!r} does not exist: expected a .txt, .csv, .tsv or .jsonl file, also with .gz.")
     if bool(title_column) != facts.has_title:
         advice = "give the --title_column of the pool" if facts.has_title else "leave --title_column out"
         trained = "with" if facts.has_title else "without"
         raise ValueError(f"title_column={title_column!r}: the model was trained {trained} titles, so {advice}.")
-    if title_column and tables.is_plain(path):
+    if title_column and tables.is_plain(pool):
         raise ValueError(
             f"pool={pool!r} has one text a line and no titles: the model needs a .csv, .tsv or .jsonl file."
         )
-    return path
+    return pool
 
 
 def survey(examples):
@@ -95,7 +94,10 @@ def choose_columns(config, facts):
 
 def write_kept(path, examples, kept, class_names, columns):
     """Writes the kept texts in the order of the pool, one JSON object a line, with predicted class and probability."""
-    with files.replacing(path, "wb") as raw, contextlib.ExitStack() as stack:
+    advice = "make room; the same command goes on from what is finished."
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(files.explain_refusal(path, advice))
+        raw = stack.enter_context(files.replacing(path, "wb"))
         # Without time and name in it, so that the same texts make the same file.
         file = stack.enter_context(gzip.GzipFile("", "wb", 6, raw, mtime=0)) if path.endswith(".gz") else raw
         examples = take(examples, kept.positions)
@@ -115,7 +117,8 @@ def filter_pool(config):
     """
     facts, predict_proba, fingerprint = domain_filter.load_model(export.load, config.model_dir)
     path, columns = check_pool(config, facts), choose_columns(config, facts)
-    os.makedirs(os.path.dirname(config.output) or ".", exist_ok=True)
+    folder, name = os.path.split(config.output)
+    files.make_folder(folder)
 
     def read(start=0):
         """Yields (text, title) of each example as it is written, and None for each without text."""
@@ -126,11 +129,14 @@ def filter_pool(config):
         texts, titles = zip(*examples)
         return predict_proba(texts, titles if facts.has_title else None, batch_size=config.batch_size)
 
-    num_texts, checksum = survey(read())
-    identity, state_path = {"pool": checksum, "model": fingerprint}, f"{config.output}.state.npz"
-    selection = domain_filter.select(read, num_texts, predict, facts.num_classes, config, state_path, identity)
-    write_kept(config.output, read(), selection.kept(), facts.class_names, columns)
-    return domain_filter.write_summary(config.output, config, selection, facts.class_names)
+    advice = "wait for its end, or choose another --output."
+    with locks.hold(folder or ".", "another filtering", advice, name=f".{name}.lock"):
+        files.remove_leftovers(*(f"{config.output}{end}" for end in ("", ".state.npz", ".json")))
+        num_texts, checksum = survey(read())
+        identity, state_path = {"pool": checksum, "model": fingerprint}, f"{config.output}.state.npz"
+        selection = domain_filter.select(read, num_texts, predict, facts.num_classes, config, state_path, identity)
+        write_kept(config.output, read(), selection.kept(), facts.class_names, columns)
+        return domain_filter.write_summary(config.output, config, selection, facts.class_names)
 
 
 def define_flags():

@@ -9,11 +9,10 @@ import os
 
 from absl import app, flags, logging
 
-from text import export
+from text import export, report
 from text.config import Config
-from text.train import train_and_evaluate
-from utils import cli, distribution, settings
-from utils.predictions import write_predictions
+from text.train import choose_settings, train_and_evaluate
+from utils import auto_settings, cli, cluster, distribution, predictions, settings
 
 FLAGS = flags.FLAGS
 
@@ -31,6 +30,8 @@ def define_flags():
     flags.DEFINE_string("predict_output", "", "For --do_predict: CSV file; default <model_dir>/predictions.csv.")
     flags.DEFINE_string("text_column", "text", "For --do_predict: column of the text; a number without a header.")
     flags.DEFINE_string("title_column", "", "For --do_predict: column of the title, where the training had one.")
+    predictions.define_flags()
+    auto_settings.define_flags()
     settings.define_flags(Config)
 
 
@@ -47,16 +48,22 @@ def main():
 def train():
     config = settings.from_flags(Config)
     strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
+    auto_settings.check_mode(FLAGS.settings, FLAGS.minutes)
+    if FLAGS.settings:
+        given = settings.given_flags(Config)
+        config = choose_settings(config, given, FLAGS.model_dir, strategy, FLAGS.minutes)
     result = train_and_evaluate(config, FLAGS.model_dir, strategy, FLAGS.do_train, FLAGS.do_eval)
-    if result:
+    if result and cluster.current_task().is_chief:
         print(f"{config.task_name}: accuracy {result['accuracy']:.4f}, error rate {result['error_rate']:.4f}")
+        report.write_run_page(FLAGS.model_dir)
 
 
 def predict():
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
     texts, titles = export.read_texts(FLAGS.predict_input, FLAGS.text_column, FLAGS.title_column)
     path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    write_predictions(path, texts, exported.predict_proba(texts, titles), exported.facts.class_names)
+    probabilities, class_names = exported.predict_proba(texts, titles), exported.facts.class_names
+    predictions.write_predictions(path, texts, probabilities, class_names, **predictions.chosen_options())
     print(f"predictions for {len(texts)} texts are in {path}")
 
 

@@ -8,11 +8,18 @@ fields below are those of the format's definition, onnx.proto.
 """
 
 import collections
+import itertools
 import json
+import math
 
 import numpy as np
 
+from utils import files
+
 FLOAT, EXTERNAL = 1, 1  # values of TensorProto's data_type and data_location
+
+
+Place = collections.namedtuple("Place", "name shape start end")
 
 
 def read_onnx(graph, data):
@@ -23,10 +30,19 @@ def read_onnx(graph, data):
 
     Args:
       graph: bytes of the .onnx file; data: bytes of the file beside it.
+
+    Raises:
+      ValueError: if one of them is damaged.
     """
+    with files.explain_damage("the ONNX graph", "get it again."):
+        return _read_graph(graph, data)
+
+
+def _read_graph(graph, data):
     (graph,) = _fields(graph)[7]
     graph = _fields(graph)
-    tensors = dict(filter(None, (_read_tensor(_fields(tensor), data) for tensor in graph[5])))
+    places = [_read_place(_fields(tensor), len(data)) for tensor in graph[5]]
+    tensors = {place.name: _read_array(place, data) for place in _check_places(filter(None, places))}
     weights = {name: array for name, array in tensors.items() if name.endswith((".weight", ".bias"))}
     kernels = {}  # by the name of the product
     for inputs, (output, *_), operation in (_read_node(_fields(node)) for node in graph[1]):
@@ -37,14 +53,35 @@ def read_onnx(graph, data):
     return weights
 
 
-def _read_tensor(tensor, data):
-    """(name, array) of a TensorProto whose numbers are in the data file; None for others, which are no weights."""
+def _read_place(tensor, data_size):
+    """Place of a TensorProto whose numbers are in the data file; None for others, which are no weights."""
     if tensor[2] != [FLOAT] or tensor[14] != [EXTERNAL]:
         return None
     entries = (_fields(entry) for entry in tensor[13])
     place = {key.decode(): value.decode() for key, value in ((entry[1][0], entry[2][0]) for entry in entries)}
-    array = np.frombuffer(data, "<f4", int(place["length"]) // 4, int(place["offset"]))
-    return tensor[8][0].decode(), array.reshape(tensor[1])
+    name, start, length = tensor[8][0].decode(), int(place["offset"]), int(place["length"])
+    if not 0 <= start <= start + length <= data_size or length != 4 * math.prod(tensor[1]):
+        shape = files.shorten(tensor[1])
+        raise ValueError(f"{name} of shape={shape} is said to be at {start} to {start + length} of {data_size} bytes")
+    return Place(name, tensor[1], start, start + length)
+
+
+def _check_places(places):
+    """Returns them in the order of the file; raises ValueError if a name comes twice, or two share some bytes."""
+    places = sorted(places, key=lambda place: (place.start, place.end))
+    if len({place.name for place in places}) < len(places):
+        raise ValueError("it has several arrays of one name")
+    for before, place in itertools.pairwise(places):
+        if place.start < before.end:
+            raise ValueError(f"{before.name} and {place.name} are said to be in the same place")
+    return places
+
+
+def _read_array(place, data):
+    array = np.frombuffer(data, "<f4", (place.end - place.start) // 4, place.start).reshape(place.shape)
+    if not np.isfinite(array).all():
+        raise ValueError(f"{place.name} holds numbers that are not finite")
+    return array
 
 
 def _read_node(node):
@@ -63,6 +100,8 @@ def _fields(message):
             value, position = _varint(message, position)
         elif kind in (1, 2, 5):
             length, position = _varint(message, position) if kind == 2 else ({1: 8, 5: 4}[kind], position)
+            if length > len(message) - position:
+                raise ValueError(f"a field of {length} bytes, of which {len(message) - position} are there")
             value, position = message[position : position + length], position + length
         else:
             raise ValueError(f"a field of kind={kind}: this is no message of protocol buffers, or a damaged one.")
@@ -71,12 +110,12 @@ def _fields(message):
 
 
 def _varint(message, position):
-    value = shift = 0
-    while True:
-        byte = message[position]
-        value, shift, position = value | (byte & 127) << shift, shift + 7, position + 1
+    value = 0
+    for number, byte in enumerate(message[position : position + 10]):  # 64 bits have seven in each byte
+        value |= (byte & 127) << 7 * number
         if byte < 128:
-            return value, position
+            return value, position + number + 1
+    raise ValueError("a number without end")
 
 
 def write_safetensors(path, arrays):

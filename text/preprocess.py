@@ -105,7 +105,7 @@ def write_records(config, source):
             if path:
                 back_translation.refuse_missing(path)
     record_format.write_dataset(config.data_dir, source.facts, tokenization, vocab_path)
-    with work.start_processes(config.workers) as ordered_map:
+    with work.start_workers(config.data_dir, config.workers, config.runner, config.beam_args) as ordered_map:
         survey = None
         if config.data_type != "sup":
             survey = find_survey(source, config.data_dir, tokenization, ordered_map)
@@ -179,6 +179,7 @@ def define_flags():
 
 def main():
     config = settings.from_flags(PreprocessConfig)
+    work.check_runner(config.runner, config.beam_args)
     source = datasets.open_source(config)
     if FLAGS.export_texts:
         export_texts(source, FLAGS.export_texts)

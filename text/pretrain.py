@@ -19,7 +19,7 @@ from text.config import SourceConfig
 from text.models.bert import BertConfig
 from text.models.pretrainer import PretrainingModel, create_pretraining_network
 from text.tokenization import Tokenizer
-from utils import cli, distribution, files, run_dir, settings, training
+from utils import cli, cluster, distribution, run_dir, settings, training
 from utils.optimizers import create_bert_adamw
 from utils.settings import RunConfig, config_class, setting
 
@@ -62,6 +62,7 @@ class PretrainConfig(SourceConfig, RunConfig):
                 raise ValueError(f"{name}=1: expected 2 or more, since next_sentence takes segments of other texts.")
 
 
+@run_dir.alone
 def pretrain(config, model_dir, strategy, workers=1):
     """Runs or continues the pre-training that `config` describes, and writes its best weights to model_dir/bert.
 
@@ -73,16 +74,20 @@ def pretrain(config, model_dir, strategy, workers=1):
     vocab_path = config.vocab_file or bert_weights.find_vocab(config.init_checkpoint)
     vocabulary = pretrain_data.Vocabulary(Tokenizer(vocab_path, config.do_lower_case))
     encoder_config = read_encoder_config(config, vocabulary.tokenizer)
+    cluster.check_settings(strategy, config)
     training.check_batch_sizes(config, strategy)
     run_dir.prepare(model_dir, config)
-    data_dir = config.data_dir or os.path.join(model_dir, "records")
-    train_set, dev_set = pretrain_data.write_records(config, source, vocab_path, data_dir, workers)
+    data_dir = config.data_dir or os.path.join(cluster.folder_to_read(model_dir), "records")
+    with cluster.chief_first(strategy):
+        train_set, dev_set = pretrain_data.write_records(config, source, vocab_path, data_dir, workers)
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = create_model(config, encoder_config)
-        training.compile_model(model, create_bert_adamw(config, NO_DECAY), config)
+        optimizer = create_bert_adamw(config, NO_DECAY)
+        training.compile_model(model, optimizer, config, run_dir.find_last_step(model_dir))
         checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save, "dev_loss", lowest_is_best=True)
     step = checkpoints.restore_last()
+    cluster.check_step(strategy, step, model_dir)
     fixed_length = config.jit_compile or isinstance(strategy, tf.distribute.TPUStrategy)
     create_batch = functools.partial(
         pretrain_data.create_pretraining_batch, config=config, vocabulary=vocabulary, fixed_length=fixed_length
@@ -90,11 +95,12 @@ def pretrain(config, model_dir, strategy, workers=1):
 
     def create_batches(first_step):
         return distribution.distribute(
-            strategy, lambda: pretrain_data.create_train_dataset(config, train_set, create_batch, first_step)
+            strategy, functools.partial(pretrain_data.create_train_dataset, config, train_set, create_batch, first_step)
         )
 
-    def create_dev_batches():
-        return pretrain_data.create_dev_dataset(dev_set, config.eval_batch_size, create_batch)
+    create_dev_batches = functools.partial(
+        pretrain_data.create_dev_dataset, dev_set, config.eval_batch_size, create_batch
+    )
 
     def evaluate_dev():
         metrics = training.evaluate(model, strategy, create_dev_batches, dev_set.num_examples, config.eval_batch_size)
@@ -108,11 +114,11 @@ def pretrain(config, model_dir, strategy, workers=1):
             model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, dev_metrics=dev_metrics
         )
 
+    cluster.wait_for_all(strategy)  # the chief has written what all restore now
     step = checkpoints.restore_chosen(by_dev=True)
+    cluster.wait_for_all(strategy)  # a worker that ends early would be missed by the others
     bert_weights.save_weights(model.network, encoder_config, vocab_path, os.path.join(model_dir, "bert"))
-    result = create_result(config, model_dir, step)
-    files.write_json(os.path.join(model_dir, "result.json"), result)
-    return result
+    return training.write_result(model_dir, create_result(config, model_dir, step))
 
 
 def read_encoder_config(config, tokenizer):
@@ -173,6 +179,8 @@ def main():
     strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
     result = pretrain(config, FLAGS.model_dir, strategy, FLAGS.workers)
     before, after = result["initial"]["dev_loss"], result["best"]["dev_loss"]
+    if not cluster.current_task().is_chief:
+        return
     print(f"{config.task_name}: loss on texts held out {before:.4f} at first, {after:.4f} at step {result['step']}")
     print(f"the weights of that step are in {os.path.join(FLAGS.model_dir, 'bert')}")
 

@@ -20,6 +20,7 @@ from text.datasets.source import find_texts, read_inputs
 from text.tokenization import Tokenizer, assemble_in_graph
 from utils import record_stream, records, work
 from utils.preprocessing import SetPlan, write_sets
+from utils.record_stream import WHOLE
 
 PARTS = ("train", "dev")
 DEV_TEXTS, DEV_BATCHES = 2, 3  # begin the seeds of what is the same in all runs
@@ -67,11 +68,10 @@ def write_records(config, source, vocab_path, data_dir, workers=1):
     plans = [SetPlan(os.path.join(data_dir, part), texts, texts.count, settings={}, content=part) for part in PARTS]
     with work.start_processes(workers) as ordered_map:
         write_sets(plans, common, encode, functools.partial(read_inputs, source), ordered_map, advice=advice)
-    record_sets = [records.read_set(plan.set_dir, common, advice) for plan in plans]
-    for part, record_set in zip(PARTS, record_sets):
-        if not record_set.num_examples:
-            raise ValueError(f"{record_set.directory} is empty: no {part} text of {config.task_name} has two words.")
-    return record_sets
+    for part, plan in zip(PARTS, plans):
+        if not records.read_info(plan.set_dir)["num_examples"]:
+            raise ValueError(f"{plan.set_dir} is empty: no {part} text of {config.task_name} has two words.")
+    return [records.read_set(plan.set_dir, common, advice) for plan in plans]
 
 
 def choose_dev_texts(num_texts, dev_size):
@@ -118,61 +118,68 @@ def cut(pieces, vocabulary, length):
 # ---- records to batches ---------------------------------------------------------------------------------------------
 
 
-def create_train_dataset(config, record_set, create_batch, start_step=0):
-    """Global batches for the steps start_step, start_step + 1, …, without end."""
+def create_train_dataset(config, record_set, create_batch, start_step=0, share=WHOLE):
+    """A share of the global batches for the steps start_step, start_step + 1, …, without end."""
     examples = input_pipeline.example_batches(
         [record_set], ["original", "index"], config.train_batch_size, config.seed, start_step, config.shuffle_buffer
     )
     steps = tf.data.Dataset.range(start_step, tf.int64.max)
+    take = functools.partial(share.take, batch_size=config.train_batch_size)
     return tf.data.Dataset.zip((steps, examples)).map(
-        lambda step, rows: create_batch(rows, tf.stack([tf.constant(config.seed, tf.int64), step])),
+        lambda step, batch: create_batch(batch[0], tf.stack([tf.constant(config.seed, tf.int64), step]), take),
         num_parallel_calls=tf.data.AUTOTUNE,
     )
 
 
-def create_dev_dataset(record_set, batch_size, create_batch):
-    """Batches with every row that is held out once, cut and masked the same way each time."""
+def create_dev_dataset(record_set, batch_size, create_batch, share=WHOLE):
+    """A share of batches with every row that is held out once, cut and masked the same way each time."""
+    take = functools.partial(share.take, batch_size=batch_size)
 
-    def create_full_batch(number, serialized):
+    def create_full_batch(number, numbered):
+        _, serialized = numbered
         rows = record_format.parse(serialized, ["original", "index"])
-        batch = create_batch(rows, tf.stack([tf.constant(DEV_BATCHES, tf.int64), number]))
-        return record_stream.fill_up(batch, batch_size)
+        batch = create_batch(rows, tf.stack([tf.constant(DEV_BATCHES, tf.int64), number]), take)
+        return record_stream.fill_up(batch, share.size(batch_size))
 
     batches = input_pipeline.sorted_batches([record_set], batch_size).enumerate()
     return batches.map(create_full_batch, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def create_pretraining_batch(rows, seed, config, vocabulary, fixed_length=False):
-    """Makes a batch for text.models.pretrainer.PretrainingModel.
+def create_pretraining_batch(rows, seed, take, config, vocabulary, fixed_length=False):
+    """Makes a share of a batch for text.models.pretrainer.PretrainingModel.
 
     Args:
-      rows: as record_format.parse gives them: "original" and the "index" of the text.
+      rows: as record_format.parse gives them: "original" and the "index" of the text; those of the whole batch, in
+        which segments of other texts are found.
       seed: int64 [2]; the same rows and seed give the same batch.
+      take: a function that takes the rows of the share from a tensor.
       fixed_length: fill up to max_seq_length, not just to the length of the longest sequence.
     """
     pair_seed, mask_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
     ids = record_format.pad(rows["original"], config.max_seq_length - 3)["ids"]
     lengths, batch = record_format.num_pieces(rows["original"]), {}
     if config.next_sentence:
-        first, second, is_random = choose_segments(ids, lengths, rows["index"], pair_seed, vocabulary)
+        first, second, is_random = choose_segments(ids, lengths, rows["index"], pair_seed, vocabulary, take)
         batch |= {"nsp_labels": is_random, "nsp_weights": tf.ones_like(is_random, tf.float32)}
     else:
-        first, second = tf.RaggedTensor.from_tensor(ids, lengths=lengths), None
+        first, second = tf.RaggedTensor.from_tensor(take(ids), lengths=take(lengths)), None
     ids, type_ids = assemble_in_graph(first, second, config.max_seq_length, False, vocabulary.tokenizer)
-    masked_ids, predictions = mask_pieces(ids, mask_seed, vocabulary, config.whole_word_masking)
+    num_rows = tf.shape(rows["index"])[0]
+    masked_ids, predictions = mask_pieces(ids, mask_seed, vocabulary, config.whole_word_masking, num_rows, take)
     lengths = tf.math.count_nonzero(ids, axis=1, dtype=tf.int32)
     length = input_pipeline.batch_length(lengths, config.max_seq_length, fixed_length)
     batch |= {"ids": masked_ids[:, :length], "type_ids": type_ids[:, :length], **predictions}
-    num_rows = rows["index"].shape[0]
-    return {name: tf.ensure_shape(value, [num_rows, *value.shape[1:]]) for name, value in batch.items()}
+    num_taken = take(rows["index"]).shape[0]
+    return {name: tf.ensure_shape(value, [num_taken, *value.shape[1:]]) for name, value in batch.items()}
 
 
-def choose_segments(ids, lengths, texts, seed, vocabulary):
+def choose_segments(ids, lengths, texts, seed, vocabulary, take=tf.identity):
     """Cuts each row in two, and gives half of them a second segment from another text.
 
     Args:
       ids: int32 [n, width], filled up with 0; lengths: int32 [n].
       texts: [n], which text a row is of. A row that is drawn for another one of its own text is not taken.
+      take: a function that takes those of the n rows whose segments are wanted.
 
     Returns:
       (first, second, is_random): int32 RaggedTensors [n, (pieces)], and int32 [n], 1 where the second is not the next.
@@ -194,6 +201,7 @@ def choose_segments(ids, lengths, texts, seed, vocabulary):
     start = tf.where(is_random, partner * width + other_border, rows * width + border)
     count = tf.where(is_random, tf.minimum(count, other_length - other_border), count)
     pieces = tf.reshape(ids, [-1])
+    rows, border, start, count, is_random = map(take, (rows, border, start, count, is_random))
     first = tf.gather(pieces, tf.ragged.range(rows * width, rows * width + border))
     second = tf.gather(pieces, tf.ragged.range(start, start + count))
     return first, second, tf.cast(is_random, tf.int32)
@@ -209,12 +217,13 @@ def find_borders(ids, lengths, vocabulary):
     return tf.where(tf.reduce_any(sentences, axis=1, keepdims=True), sentences, words)
 
 
-def mask_pieces(ids, seed, vocabulary, whole_words):
+def mask_pieces(ids, seed, vocabulary, whole_words, num_drawn=None, take=tf.identity):
     """Chooses the pieces to be predicted, and hides most of them.
 
     Args:
       ids: int32 [n, length] with special pieces and padding, which are never chosen.
       whole_words: choose all pieces of a word or none.
+      num_drawn, take: draw for so many rows, of which `take` takes these n; None: they are all there are.
 
     Returns:
       (ids, predictions): as given but for the masks; and "positions", "mlm_labels" and "mlm_weights" [n, predictions],
@@ -222,10 +231,16 @@ def mask_pieces(ids, seed, vocabulary, whole_words):
     """
     choice_seed, kind_seed, piece_seed = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
     num_rows, length = tf.shape(ids)[0], ids.shape[1]
-    positions, chosen = choose_positions(ids, choice_seed, vocabulary, whole_words)
+
+    def draw(width, *seed_and_range):
+        shape = [num_rows if num_drawn is None else num_drawn, width]
+        return take(tf.random.stateless_uniform(shape, *seed_and_range))
+
+    scores = draw(length, choice_seed)
+    positions, chosen = choose_positions(ids, scores, vocabulary, whole_words)
     labels = tf.gather(ids, positions, batch_dims=1)
-    kind = tf.random.stateless_uniform(tf.shape(positions), kind_seed)
-    number = tf.random.stateless_uniform(tf.shape(positions), piece_seed, 0, len(vocabulary.ordinary), tf.int32)
+    kind = draw(positions.shape[1], kind_seed)
+    number = draw(positions.shape[1], piece_seed, 0, len(vocabulary.ordinary), tf.int32)
     replaced = tf.where(kind < 0.8, vocabulary.mask_id, tf.gather(vocabulary.ordinary, number))
     shown = tf.where(chosen & (kind < 0.9), replaced, labels)
     flat_positions = positions + tf.range(num_rows)[:, tf.newaxis] * length
@@ -234,10 +249,10 @@ def mask_pieces(ids, seed, vocabulary, whole_words):
     return tf.reshape(flat_ids, [-1, length]), predictions
 
 
-def choose_positions(ids, seed, vocabulary, whole_words):
+def choose_positions(ids, scores, vocabulary, whole_words):
     """Returns (positions, chosen), int32 and bool [n, predictions]; positions that are not chosen are 0.
 
-    The words get a random order, and the first are taken until they have enough pieces.
+    The words get a random order, by `scores` of the shape of ids; the first are taken until they have enough pieces.
     """
     length = ids.shape[1]
     num_predictions = round(MASKED_RATIO * (length - 2)) + WHOLE_WORD_ROOM * whole_words
@@ -247,7 +262,7 @@ def choose_positions(ids, seed, vocabulary, whole_words):
     if whole_words:  # a row may begin within a word
         begins_word = ~tf.gather(vocabulary.is_inner, ids) | tf.pad(is_special[:, :-1], [[0, 0], [1, 0]])
     word = tf.cumsum(tf.cast(begins_word, tf.int32), axis=1) - 1
-    scores = tf.gather(tf.random.stateless_uniform(tf.shape(ids), seed), word, batch_dims=1)
+    scores = tf.gather(scores, word, batch_dims=1)
     # Pieces with the same score, which are those of a word, stay in their order.
     order = tf.math.top_k(tf.where(is_special, -1.0, scores), num_predictions + 1).indices
     rank = tf.cumsum(tf.cast(tf.gather(begins_word, order, batch_dims=1), tf.int32), axis=1)  # of the piece's word

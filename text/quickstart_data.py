@@ -7,6 +7,7 @@ Gilbert, ICWSM 2014, MIT licence). `film`: is a sentence of a film review praise
 film reviews, product reviews, newspaper editorials or tweets?
 """
 
+import contextlib
 import csv
 import io
 import os
@@ -50,7 +51,9 @@ TASKS = {"film": Task(by_sentiment, 3400, 1000), "collections": Task(by_collecti
 def read_collections(archive):
     """Returns a dict from label to (score, text) of that collection, in their order."""
     try:
-        with tarfile.open(archive) as outer, tarfile.open(fileobj=outer.extractfile(INNER_ARCHIVE)) as inner:
+        with contextlib.ExitStack() as stack:
+            outer = stack.enter_context(tarfile.open(fileobj=stack.enter_context(files.open_file(archive, "rb"))))
+            inner = stack.enter_context(tarfile.open(fileobj=outer.extractfile(INNER_ARCHIVE)))
             contents = {
                 label: inner.extractfile(f"hutto_ICWSM_2014/{name}_GroundTruth.txt").read().decode("utf-8", "replace")
                 for label, name in COLLECTIONS.items()
@@ -70,7 +73,7 @@ def write_splits(texts_of_classes, task, output_dir):
         rows = [(texts[position].strip(), label) for position in rng.permutation(len(texts))[: task.num_per_class]]
         splits["test"] += rows[: task.num_test_per_class]
         splits["train"] += rows[task.num_test_per_class :]
-    os.makedirs(output_dir, exist_ok=True)
+    files.make_folder(output_dir)
     for split, rows in splits.items():
         with files.replacing(os.path.join(output_dir, f"{split}.csv")) as file:
             csv.writer(file).writerows(

@@ -20,10 +20,16 @@ import os
 import tensorflow as tf
 
 from text.datasets.source import Facts
+from text.tokenization import Tokenizer
 from utils import files, labelled_subsets, records
 
 VIEWS = ("original", "augmented")
-STORED_FACTS = ("name", "class_names", "has_title")  # what training needs to know of the Facts
+# What training needs to know of the Facts, and of which kind it is.
+FACTS_FIELDS = {"name": str, "class_names": list, "has_title": bool}
+STORED_FACTS = tuple(FACTS_FIELDS)
+TOKENIZATION_FIELDS = {"vocab_sha256": str, "vocab_size": range(4, 1 << 24), "lower_case": bool}
+TOKENIZATION_FIELDS |= {"max_seq_length": range(3, 1 << 20), "keep_tail": bool}
+OPTIONAL_FIELDS = {"prefix": str}  # of the tokenization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +86,8 @@ def vocab_path(data_dir):
 def _checksum_of_lines(path):
     if not tf.io.gfile.exists(path):
         raise ValueError(f"sup_ids_file={path} does not exist: give the file with the ids of the labelled examples.")
-    with tf.io.gfile.GFile(path) as file:
-        lines = file.read().split()
+    with files.open_file(path, "rb") as file:
+        lines = file.read().decode("utf-8", "replace").split()
     return hashlib.sha256("\n".join(lines).encode()).hexdigest()[:8]
 
 
@@ -118,12 +124,23 @@ def _stored_facts(facts):
 def check_tokenization(data_dir, found, expected, advice):
     """Raises ValueError unless the fields named in the dict `expected` have those values."""
     different = [
-        f"{name}: found {getattr(found, name)!r}, expected {value!r}"
+        f"{name}: found {files.shorten(getattr(found, name))}, expected {value!r}"
         for name, value in expected.items()
         if getattr(found, name) != value
     ]
     if different:
         raise ValueError(f"{data_dir} holds texts tokenised otherwise ({'; '.join(different)}). {advice}")
+
+
+def load_tokenizer(data_dir, tokenization):
+    """The tokenizer of the records in data_dir, by the vocabulary that they were made with."""
+    tokenizer = Tokenizer(vocab_path(data_dir), tokenization.lower_case, tokenization.prefix)
+    if tokenizer.sha256 != tokenization.vocab_sha256:
+        raise ValueError(
+            f"{vocab_path(data_dir)} is not the vocabulary that the records beside it were made with: restore it, or "
+            "preprocess again into another folder."
+        )
+    return tokenizer
 
 
 def read_dataset(data_dir):
@@ -132,10 +149,21 @@ def read_dataset(data_dir):
     if not tf.io.gfile.exists(path):
         raise ValueError(f"data_dir={data_dir} holds no records: there is no {path}. Run `python -m text.preprocess`.")
     values = files.read_json(path)
-    if set(values) != {"facts", "tokenization"}:
+    if not isinstance(values, dict) or set(values) != {"facts", "tokenization"}:
         raise ValueError(f"{path} does not describe records of texts: choose another folder.")
+    _check_description(path, values)
     facts = {key: tuple(value) if isinstance(value, list) else value for key, value in values["facts"].items()}
     return Facts(**facts), Tokenization(**values["tokenization"])
+
+
+def _check_description(path, values):
+    for part, fields in (("facts", FACTS_FIELDS), ("tokenization", TOKENIZATION_FIELDS)):
+        optional = OPTIONAL_FIELDS if part == "tokenization" else {}
+        stored = files.check_fields(f"{path}, {part}", values[part], fields, optional)
+        unknown = sorted(stored.keys() - fields.keys() - optional.keys())
+        if unknown:
+            raise ValueError(f"{path}, {part}: {files.shorten(unknown[0])} is unknown: {files.RESTORE}")
+    files.check_labels(path, values["facts"]["class_names"])
 
 
 # ---- records --------------------------------------------------------------------------------------------------------
@@ -176,6 +204,38 @@ def parse(serialized, keys):
     parsed = tf.io.parse_example(serialized, features)
     texts = {view: {"pieces": parsed[view], "num_second": parsed[f"{view}_second"]} for view in views}
     return texts | {key: parsed[key] for key in numbers}
+
+
+def check_records(record_set, facts, tokenization, keys, num_checked=None):
+    """Refuses records that the input pipeline could not use: other features, pieces or labels that do not exist.
+
+    Args:
+      num_checked: look at so many records only, the first ones; None at all.
+    """
+
+    def is_wrong(serialized):
+        parsed, wrong = parse(serialized, keys), []
+        for view in set(keys).intersection(VIEWS):
+            num_bytes, num_second = tf.strings.length(parsed[view]["pieces"]), parsed[view]["num_second"]
+            wrong.append((num_bytes % 4 > 0) | (num_bytes < 8) | (num_bytes > 4 * tokenization.max_seq_length))
+            wrong.append((num_second < 0) | (4 * num_second > tf.cast(num_bytes, tf.int64)))
+            ids = tf.io.decode_raw(parsed[view]["pieces"], tf.int32, fixed_length=4 * tokenization.max_seq_length)
+            wrong.append(tf.reduce_any((ids < 0) | (ids >= tokenization.vocab_size), axis=1))
+        if "label" in keys:
+            wrong.append((parsed["label"] < 0) | (parsed["label"] >= facts.num_classes))
+        return tf.reduce_any(wrong)
+
+    for path in record_set.paths[:num_checked]:
+        try:
+            batches = tf.data.TFRecordDataset(path).take(num_checked or -1).batch(1024)
+            wrong = any(is_wrong(batch) for batch in batches)  # eagerly: to trace a graph takes longer
+        except tf.errors.OpError:  # DataLossError: damaged; InvalidArgumentError: other features
+            wrong = True
+        if wrong:
+            raise ValueError(
+                f"{path} has records that are damaged or do not fit dataset.json, with {facts.num_classes} classes and "
+                f"vocab_size={tokenization.vocab_size}: delete {record_set.directory} and preprocess again."
+            )
 
 
 def num_pieces(text):

@@ -19,7 +19,7 @@ from tqdm import tqdm
 from augmentation import word_level
 from text import encoding
 from text.datasets.source import Tally, Texts
-from utils import files, preprocessing, records
+from utils import beam, files, preprocessing, records
 
 
 class Survey(NamedTuple):
@@ -52,7 +52,7 @@ def find_survey(source, data_dir, tokenization, ordered_map):
 
     Args:
       data_dir: where record_format.write_dataset has written the vocabulary.
-      ordered_map: of utils.work.start_processes.
+      ordered_map: of utils.work.start_workers.
     """
     # Tells these words from others, and is known without reading the texts.
     identity = [source.identify(), source.sizes.get("unlabeled"), source.facts.has_title]
@@ -62,7 +62,8 @@ def find_survey(source, data_dir, tokenization, ordered_map):
     path = os.path.join(folder, "survey.json")
     if not tf.io.gfile.exists(path):
         write_survey(source, folder, data_dir, tokenization, ordered_map)
-    found = files.read_json(path)
+    fields = {"count": int, "sha256": str, "left_out": int}
+    found = files.check_fields(path, files.read_json(path), fields, advice="delete it, so that it is made again.")
     report_left_out(source, found["left_out"], found["count"])
     return Survey(folder, Texts("unlabeled", None, found["count"], found["sha256"]))
 
@@ -95,14 +96,14 @@ def write_survey(source, folder, data_dir, tokenization, ordered_map):
     """Reads all texts and writes what is missing in the folder, so that a stopped survey is taken up."""
     with records.explain_refusal(folder):
         tf.io.gfile.makedirs(folder)
-    reader, statistics = UnlabeledReader(source), word_level.StatisticsBuilder()
+    reader = UnlabeledReader(source)
     texts_per_example = 1 + source.facts.has_title
     blocks = _read_blocks(iter(reader), folder, texts_per_example)
     count = functools.partial(count_words, data_dir, tokenization, texts_per_example)
-    with tqdm(unit="text", desc="counting words") as progress:
-        for counted in ordered_map(count, blocks):
-            statistics.merge(counted)
-            progress.update(counted.num_texts)
+    if isinstance(ordered_map, beam.BeamMap):
+        statistics = ordered_map.combine(count, blocks, merge_statistics)
+    else:
+        statistics = merge_statistics(_show_progress(ordered_map(count, blocks)))
     found = Survey(folder, reader.tally.finish("unlabeled"))
     with records.explain_refusal(folder):
         files.write_arrays(found.statistics_path, **statistics.finish().to_arrays())
@@ -118,6 +119,21 @@ def _read_blocks(examples, folder, texts_per_example):
             return
         path = words_path(folder, shard)
         yield path, len(texts), None if tf.io.gfile.exists(path) else texts
+
+
+def merge_statistics(parts):
+    """The sum of some word_level.StatisticsBuilders, in whatever order they come."""
+    statistics = word_level.StatisticsBuilder()
+    for part in parts:
+        statistics.merge(part)
+    return statistics
+
+
+def _show_progress(parts):
+    with tqdm(unit="text", desc="counting words") as progress:
+        for part in parts:
+            yield part
+            progress.update(part.num_texts)
 
 
 def count_words(data_dir, tokenization, texts_per_example, block):

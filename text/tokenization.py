@@ -26,6 +26,8 @@ import numpy as np
 import tensorflow as tf
 import tensorflow_text
 
+from utils import files
+
 MAX_CHARACTERS_PER_WORD = 100  # a longer word is [UNK], as in the original UDA
 MAX_REMEMBERED = 2**20  # entries of each dictionary: some 200 MB
 
@@ -59,9 +61,9 @@ class Tokenizer:
         self.lower_case = lower_case
         self.pad_id, self.unk_id, self.cls_id, self.sep_id = map(self.vocab.index, ("[PAD]", "[UNK]", "[CLS]", "[SEP]"))
         self._vocab_path = vocab_path
-        self._wordpiece = tensorflow_text.FastWordpieceTokenizer(
-            self.vocab, token_out_type=tf.int32, max_bytes_per_word=4 * MAX_CHARACTERS_PER_WORD, no_pretokenization=True
-        )
+        options = {"max_bytes_per_word": 4 * MAX_CHARACTERS_PER_WORD, "no_pretokenization": True}
+        with files.explain_damage(vocab_path, "restore the file."):  # it refuses pieces that are too long, and others
+            self._wordpiece = tensorflow_text.FastWordpieceTokenizer(self.vocab, token_out_type=tf.int32, **options)
         strings = tf.TensorSpec([None], tf.string)
         self._run_split = tf.function(self._split_in_graph, input_signature=[strings])
         self._run_wordpiece = tf.function(self._wordpiece_in_graph, input_signature=[strings])
@@ -172,10 +174,13 @@ def read_vocab(vocab_path):
     for number, piece in enumerate(lines, 1):
         if not piece:
             raise ValueError(f"{vocab_path}, line {number}: expected a word piece, found nothing. Restore the file.")
+        if "\0" in piece:
+            shown = files.shorten(piece)
+            raise ValueError(f"{vocab_path}, line {number}: a NUL byte in the piece {shown}. Restore the file.")
         if piece in first_lines:
             raise ValueError(
-                f"{vocab_path}, line {number}: the piece {piece!r} is on line {first_lines[piece]} already, so its id "
-                "would be ambiguous. Restore the file."
+                f"{vocab_path}, line {number}: the piece {files.shorten(piece)} is on line {first_lines[piece]} "
+                "already, so its id would be ambiguous. Restore the file."
             )
         first_lines[piece] = number
     missing = [piece for piece in ("[PAD]", "[UNK]", "[CLS]", "[SEP]") if piece not in first_lines]

@@ -7,19 +7,21 @@ import re
 
 import tensorflow as tf
 
-from text import bert_weights, input_pipeline, record_format
+from text import bert_weights, input_pipeline, record_format, states
 from text import features as text_features
 from text.config import FROZEN
 from text.export import export
 from text.models import MODELS, create_network
-from text.tokenization import Tokenizer, read_vocab
-from utils import features, training
+from text.models.bert import take_ids
+from text.tokenization import read_vocab
+from utils import auto_settings, evaluation, features, run_dir, training
 from utils.optimizers import create_bert_adamw
 from utils.uda_model import UDAModel
 
 LAYER = re.compile(r"transformer/layer_(\d+)/")  # in the names of variables
 
 
+@run_dir.alone
 def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True):
     """Runs or continues the training that `config` describes, then evaluates and exports the chosen checkpoint.
 
@@ -32,8 +34,12 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     if config.trainable_layers == 0:
         return train_frozen(config, model_dir, strategy, do_train, do_eval)
     data = input_pipeline.open_data(config)
-    tokenizer = open_tokenizer(config, data)
+    tokenizer = record_format.load_tokenizer(config.data_dir, data.tokenization)
     check_parts(config, strategy)
+    stream_config = config
+    if config.keep_states:
+        data = states.open_states(config, data)
+        stream_config = dataclasses.replace(config, shuffle_buffer=states.limit_memory(config, data.layout))
     head = train_head(config, model_dir, strategy, do_train) if config.head_steps else None
     # Where each shape is compiled on its own, all texts have one length.
     fixed_length = config.jit_compile or isinstance(strategy, tf.distribute.TPUStrategy)
@@ -41,19 +47,53 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     def evaluation_set(record_sets):
         if record_sets:
             num_examples = sum(record_set.num_examples for record_set in record_sets)
-            settings = config.max_seq_length, config.eval_batch_size, fixed_length
+            settings = config.max_seq_length, config.eval_batch_size, fixed_length, data.layout
             create_batches = functools.partial(input_pipeline.create_eval_dataset, record_sets, *settings)
             return training.EvaluationSet(create_batches, num_examples)
+
+    def export_network(model, export_dir):
+        network = model.evaluation_network
+        export([take_ids(network) if config.keep_states else network], data, tokenizer, export_dir)
+
+    def create_unlabeled(share):
+        return input_pipeline.create_train_dataset(
+            evaluation.sampling(stream_config), data, 0, fixed_length, share=share
+        )
 
     job = training.Job(
         create_model=lambda: create_model(config, data.facts, tokenizer, head),
         create_optimizer=functools.partial(create_optimizer, config),
-        create_batches=lambda step: input_pipeline.create_train_dataset(config, data, step, fixed_length),
-        export=lambda model, export_dir: export([model.evaluation_network], data, tokenizer, export_dir),
+        create_batches=lambda step, share: input_pipeline.create_train_dataset(
+            stream_config, data, step, fixed_length, share
+        ),
+        export=export_network,
         dev=evaluation_set(data.dev),
         test=evaluation_set(data.test),
+        record_sets=(*data.sup, *data.unsup, *data.dev, *data.test),
+        class_names=data.facts.class_names,
+        create_unlabeled=create_unlabeled if data.unsup else None,
     )
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
+
+
+def choose_settings(config, given, model_dir, strategy, minutes=0.0):
+    """What --settings=auto makes of `config`: see utils.auto_settings.resolve."""
+    choose = functools.partial(
+        auto_settings.choose_for_texts, count_examples(config), recipe=dataclasses.asdict(config)
+    )
+    measure = functools.partial(auto_settings.measure_seconds, train_and_evaluate, strategy=strategy)
+    return auto_settings.resolve(config, given, choose, model_dir, minutes, measure)
+
+
+def count_examples(config):
+    accelerator = auto_settings.has_accelerator()
+    if config.task_name == "features":
+        data = features.read_file(config.features_file, config)
+        num_unlabeled = 0 if data.original is None else len(data.original)
+        return auto_settings.Facts(len(data.sup.labels), len(data.class_names), num_unlabeled, accelerator)
+    data = input_pipeline.open_data(config)
+    num_unlabeled = data.unsup[0].num_examples if data.unsup else 0
+    return auto_settings.Facts(data.sup[0].num_examples, data.facts.num_classes, num_unlabeled, accelerator)
 
 
 # ---- frozen features ------------------------------------------------------------------------------------------------
@@ -62,7 +102,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
 def train_frozen(config, model_dir, strategy, do_train=True, do_eval=True):
     """A linear classifier on features that are computed once. What is exported has the encoder in it."""
     data, feature_data = text_features.open_features(config)
-    tokenizer = open_tokenizer(config, data)
+    tokenizer = record_format.load_tokenizer(config.data_dir, data.tokenization)
     check_vocabulary(config, tokenizer)
 
     def export_whole(model, export_dir):
@@ -80,7 +120,7 @@ def train_head(config, model_dir, strategy, do_train):
     """
     changes = FROZEN | {"train_steps": config.head_steps, "save_steps": config.head_steps}
     changes |= {"learning_rate": config.head_learning_rate, "aug_ops": config.aug_ops, "tsa": "", "ema_decay": 0.0}
-    changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1}
+    changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1, "keep_states": False}
     changes |= {} if config.unsup_ratio else {"unsup_ratio": 0}
     head_config, weights = dataclasses.replace(config, **changes), []
 
@@ -91,11 +131,6 @@ def train_head(config, model_dir, strategy, do_train):
     _, data = text_features.open_features(head_config)
     features.train_and_evaluate(head_config, data, *run)
     return weights
-
-
-def open_tokenizer(config, data):
-    tokenization, vocab_path = data.tokenization, record_format.vocab_path(config.data_dir)
-    return Tokenizer(vocab_path, tokenization.lower_case, tokenization.prefix)
 
 
 # ---- layers ---------------------------------------------------------------------------------------------------------

@@ -2,10 +2,11 @@
 
 import dataclasses
 import os
-import shutil
 import tempfile
 
 import numpy as np
+
+from utils import auto_settings, files
 
 
 class Classifier:
@@ -17,7 +18,12 @@ class Classifier:
       check_labelled(examples, labels): returns both, with labels as an array, or raises ValueError.
     """
 
-    def __init__(self, model_dir, strategy, settings):
+    def __init__(self, model_dir, strategy, settings, mode="", minutes=0.0):
+        """Args:
+        settings: values by name.
+        mode: "auto" chooses settings from the data; others count more. minutes: see utils.auto_settings.
+        """
+        auto_settings.check_mode(mode, minutes)
         known = {field.name for field in dataclasses.fields(self.config_class)} - self.derived
         unknown = sorted(set(settings) - known)
         if unknown:
@@ -25,6 +31,7 @@ class Classifier:
         self.model_dir = model_dir or tempfile.mkdtemp(prefix="uda_")
         self.export_dir = os.path.join(self.model_dir, "export")
         self.strategy, self.settings, self._exported = strategy, self.defaults | settings, None
+        self.given, self.mode, self.minutes = settings, mode, minutes
 
     def create_config(self, num_labels, **derived):
         """The configuration of the run; the development split comes out of the labels that were given."""
@@ -34,6 +41,10 @@ class Classifier:
         # The seed also draws the development split.
         draw = {"sup_size": num_labels - dev_size, "label_seed": self.settings.get("seed", 0)}
         return self.config_class(**self.settings | {"data_dir": self.data_dir} | draw | derived)
+
+    def choose_settings(self, config, choose, strategy):
+        """The configuration of the run, by `choose` of the subclass' trainer if settings are to be chosen."""
+        return choose(config, self.given, self.model_dir, strategy, self.minutes) if self.mode else config
 
     @property
     def data_dir(self):
@@ -64,7 +75,7 @@ class Classifier:
     def export(self, export_dir):
         """Copies the SavedModel, which takes raw examples, to a folder that does not exist yet."""
         self.trained()
-        shutil.copytree(self.export_dir, export_dir)
+        files.copy_folder(self.export_dir, export_dir)
 
     @classmethod
     def load(cls, export_dir):

@@ -4,23 +4,31 @@ import functools
 
 import tensorflow as tf
 
-STRATEGIES = ("auto", "one_device", "mirrored", "tpu")
+from utils import cluster
+from utils.record_stream import Share
+
+STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
 
 def create_strategy(name="auto", tpu=""):
     """Returns the strategy.
 
     Args:
-      name: "auto" takes a TPU if `tpu` is given, all GPUs if there are several, else one device.
+      name: "auto" takes a TPU if `tpu` is given, all workers if TF_CONFIG names several, all GPUs if there are several,
+        else one device.
       tpu: name or address of the TPU, or "local" on a TPU VM.
     """
-    gpus = tf.config.list_logical_devices("GPU")
-    if name == "auto":
-        name = "tpu" if tpu else "mirrored" if len(gpus) > 1 else "one_device"
+    if name == "auto" and (tpu or cluster.is_named()):
+        name = "tpu" if tpu else "multi_worker"
     if name == "tpu":
         return _create_tpu_strategy(tpu)
     if tpu:
         raise ValueError(f"strategy={name} does not use tpu={tpu!r}: leave --tpu out, or use --strategy=tpu.")
+    if name == "multi_worker":
+        return _create_multi_worker_strategy()
+    gpus = tf.config.list_logical_devices("GPU")  # not before: with this, TensorFlow can no longer become a worker
+    if name == "auto":
+        name = "mirrored" if len(gpus) > 1 else "one_device"
     if name == "mirrored":
         return _create_mirrored_strategy(tuple(device.name for device in gpus or tf.config.list_logical_devices("CPU")))
     if name == "one_device":
@@ -32,6 +40,11 @@ def create_strategy(name="auto", tpu=""):
 @functools.lru_cache
 def _create_mirrored_strategy(devices):
     return tf.distribute.MirroredStrategy(devices)
+
+
+@functools.lru_cache
+def _create_multi_worker_strategy():
+    return cluster.create_strategy()
 
 
 def _create_tpu_strategy(tpu):
@@ -53,21 +66,20 @@ def distribute(strategy, create_dataset):
     Keras' own splitting asks for one batch size, but labelled and unlabelled examples come in different numbers.
 
     Args:
-      create_dataset: a function without arguments that returns a dataset of dicts, which may be nested, of tensors.
-        Their first dimension must be static; others, such as the length of texts, may differ from batch to batch.
+      create_dataset: a function from the Share of a host to a dataset of its part of each batch: dicts, which may be
+        nested, of tensors. Their first dimension must be static; others, such as the length of texts, may differ from
+        batch to batch.
     """
 
     def dataset_of_host(context):
-        num_replicas = context.num_replicas_in_sync
-        per_host = num_replicas // context.num_input_pipelines
-        first = context.input_pipeline_id * per_host
+        num_hosts = context.num_input_pipelines
+        num_replicas = context.num_replicas_in_sync // num_hosts  # of this host
 
         def split(value):
             rest = [size or tf.shape(value)[axis] for axis, size in enumerate(value.shape[1:], start=1)]
-            parts = tf.reshape(value, [num_replicas, value.shape[0] // num_replicas, *rest])
-            return parts[first : first + per_host]
+            return tf.reshape(value, [num_replicas, value.shape[0] // num_replicas, *rest])
 
-        dataset = create_dataset()
+        dataset = create_dataset(Share(context.input_pipeline_id, num_hosts))
         if num_replicas > 1:
             split_batch = functools.partial(tf.nest.map_structure, split)
             dataset = dataset.map(split_batch, num_parallel_calls=tf.data.AUTOTUNE).unbatch()

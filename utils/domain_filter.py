@@ -12,7 +12,6 @@ import itertools
 import json
 import os
 import time
-import zipfile
 
 import numpy as np
 import tensorflow as tf
@@ -103,26 +102,47 @@ class Selection:
         [(positions, labels, doubts)] = self._candidates
         arrays = {"positions": positions, "labels": labels, "doubts": doubts}
         arrays |= {name: getattr(self, name) for name in STATE_FIELDS}
-        files.write_arrays(path, settings=json.dumps(settings), **arrays)
+        with files.explain_refusal(path, "make room; the same command goes on from what is finished."):
+            files.write_arrays(path, settings=json.dumps(settings), **arrays)
 
     def restore(self, path, settings):
         """Takes up what `save` wrote; refuses the state of another selection."""
-        try:
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                arrays = dict(arrays)
-            found = json.loads(str(arrays.pop("settings")))
-            candidates = arrays.pop("positions"), arrays.pop("labels"), arrays.pop("doubts")
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise ValueError(f"{path} cannot be read ({error}): delete it to start again.") from error
+        advice = "delete it to start again."
+        arrays = files.read_arrays(path, advice)
+        with files.explain_damage(path, advice):
+            found = json.loads(str(arrays["settings"]))
+            self._check_state(found, arrays)
         names = [name for name in {**found, **settings} if found.get(name) != settings.get(name)]
         if names:
-            lines = "; ".join(f"{name}: was {found.get(name)!r}, now {settings.get(name)!r}" for name in names)
+            lines = "; ".join(
+                f"{name}: was {files.shorten(found.get(name))}, now {settings.get(name)!r}" for name in names
+            )
             raise ValueError(
                 f"{path} is of another selection ({lines}). Delete it to start again, or choose another output."
             )
-        self._candidates, self._num_candidates = [candidates], len(candidates[0])
+        self._candidates = [(arrays["positions"], arrays["labels"], arrays["doubts"])]
+        self._num_candidates = len(arrays["positions"])
         for name in STATE_FIELDS:
             setattr(self, name, arrays[name][()])
+
+    def _check_state(self, settings, arrays):
+        """Raises ValueError unless the arrays of a state have the types and shapes, and numbers, that belong to it."""
+        number = arrays["positions"].shape[:1]
+        shapes = {"positions": (np.int64, number), "labels": (np.int32, number), "doubts": (np.float32, number)}
+        shapes |= {"end": (np.int64, ()), "skipped": (np.int64, arrays["skipped"].shape[:1])}
+        shapes |= {name: (np.int64, getattr(self, name).shape) for name in ("num_predicted", "histogram")}
+        shapes["least_doubt"] = (np.float32, ())
+        for name, (dtype, shape) in shapes.items():
+            if arrays[name].dtype != dtype or arrays[name].shape != shape:
+                found = f"shape={arrays[name].shape}, dtype={arrays[name].dtype}"
+                raise ValueError(f"{name} has {found}: expected shape={shape}, dtype={np.dtype(dtype)}")
+        limits = {"positions": arrays["end"] - 1, "skipped": arrays["end"] - 1, "labels": self.num_classes - 1}
+        limits |= {"doubts": 2, "least_doubt": 2, "num_predicted": arrays["end"], "histogram": arrays["end"]}
+        for name, limit in limits.items():
+            if not np.all((arrays[name] >= 0) & (arrays[name] <= limit)):
+                raise ValueError(f"{name} has numbers that are not from 0 to {limit}")
+        if type(settings) is not dict:
+            raise ValueError("its settings are no object")
 
 
 STATE_FIELDS = ("end", "skipped", "num_predicted", "histogram", "least_doubt")
@@ -154,7 +174,7 @@ def select(read, num_examples, predict_proba, num_classes, config, state_path, s
     """
     selection = Selection(num_classes, config.num_per_class, config.min_probability)
     settings = settings | {"num_per_class": config.num_per_class, "min_probability": config.min_probability}
-    if os.path.exists(state_path):
+    if files.exists(state_path):
         selection.restore(state_path, settings)
     saved = time.monotonic()
     with tqdm(total=num_examples, initial=int(selection.end), unit="example", desc="scoring") as progress:
@@ -168,8 +188,8 @@ def select(read, num_examples, predict_proba, num_classes, config, state_path, s
     if selection.end != num_examples:
         raise ValueError(f"The pool had {num_examples} examples, now {selection.end}: it was changed. Start again.")
     if not len(selection.kept().positions):
-        if os.path.exists(state_path):
-            os.remove(state_path)  # of no use: the next attempt has other settings
+        if files.exists(state_path):
+            files.remove(state_path)  # of no use: the next attempt has other settings
         raise nothing_kept(selection)
     selection.save(state_path, settings)
     return selection
@@ -235,8 +255,9 @@ def load_model(load, model_dir):
 def write_summary(path, config, selection, class_names, **more):
     """Writes <path>.json and the picture <path>.png. Returns what `summarize` does, and more."""
     summary = summarize(selection, class_names) | more
-    files.write_json(f"{path}.json", {"pool": config.pool, "model_dir": config.model_dir, **summary})
-    draw_histogram(f"{path}.png", selection, class_names)
+    with files.explain_refusal(path, "make room; the same command goes on from what is finished."):
+        files.write_json(f"{path}.json", {"pool": config.pool, "model_dir": config.model_dir, **summary})
+        draw_histogram(f"{path}.png", selection, class_names)
     return summary
 
 
@@ -274,10 +295,9 @@ def describe(summary):
     wanted = summary["num_per_class"]
     short = {name: entry["kept"] for name, entry in summary["classes"].items() if entry["kept"] < wanted}
     if short:
-        names = ", ".join(f"{name!r} {number}" for name, number in itertools.islice(short.items(), 10))
-        more = ", ..." if len(short) > 10 else ""
+        names = files.join_names(f"{name!r} {number}" for name, number in short.items())
         number = f"{len(short)} of {len(summary['classes'])} classes have"
-        lines.append(f"{number} fewer than num_per_class={wanted}: {names}{more}")
+        lines.append(f"{number} fewer than num_per_class={wanted}: {names}")
     return "\n".join(lines)
 
 
@@ -302,4 +322,5 @@ def draw_histogram(path, selection, class_names):
     if len(class_names) <= 30:
         right.set_xticks(labels, class_names, rotation=60, ha="right", fontsize=8)
     right.set_xlabel("predicted class")
-    figure.savefig(path, dpi=100)
+    with files.replacing(path, "wb") as file:
+        figure.savefig(file, format="png", dpi=100)

@@ -12,7 +12,7 @@ import os
 import numpy as np
 import tensorflow as tf
 
-from utils import distribution, features, files
+from utils import cluster, distribution, features, files, run_dir, saved_models
 from utils.classifier import Classifier
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
@@ -28,8 +28,8 @@ def load(export_dir):
     path = os.path.join(export_dir, "features.json")
     if not tf.io.gfile.exists(path):
         raise ValueError(f"{export_dir} holds no exported classifier of features: there is no {path}.")
-    facts = Facts(**files.read_json(path))
-    serve = tf.saved_model.load(export_dir).signatures["serving_default"]
+    facts = _read_facts(path)
+    serve = saved_models.load(export_dir, {"features": [facts.width]}, len(facts.class_names))
 
     def predict_proba(examples):
         examples = features.check_features("features", examples, facts.width).astype(np.float32)
@@ -38,11 +38,18 @@ def load(export_dir):
     return Exported(facts, predict_proba)
 
 
+def _read_facts(path):
+    values, advice = files.read_json(path), saved_models.EXPORT_AGAIN
+    files.check_fields(path, values, {"class_names": list, "width": range(1, 1 << 31)}, advice=advice)
+    files.check_labels(path, values["class_names"], advice)
+    return Facts(values["class_names"], values["width"])
+
+
 class FeatureClassifier(Classifier):
     """A linear classifier that learns from the features of few labelled and many unlabelled examples."""
 
     config_class, defaults = features.HeadConfig, {}
-    derived = {"task_name", "data_dir", "sup_size", "label_seed", "aug_copy"}
+    derived = {"task_name", "data_dir", "sup_size", "label_seed", "aug_copy", "verify_records"}
     load_model = staticmethod(load)
 
     def __init__(self, model_dir=None, strategy="auto", **settings):
@@ -67,7 +74,8 @@ class FeatureClassifier(Classifier):
         config = self.create_config(len(data.sup.labels), **derived)
         strategy = distribution.create_strategy(self.strategy)
         data = features.split_labelled(data, config)
-        features.train_and_evaluate(config, data, self.model_dir, strategy, do_eval=False)
+        with cluster.explain_loss(), run_dir.hold(self.model_dir) as own_dir:
+            features.train_and_evaluate(config, data, own_dir, strategy, do_eval=False)
         self._exported = load(self.export_dir)
         return self
 

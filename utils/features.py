@@ -14,8 +14,9 @@ import numpy as np
 import tensorflow as tf
 from tensorflow.keras import layers
 
-from utils import files, labelled_subsets, record_stream, training
+from utils import files, labelled_subsets, record_stream, saved_models, training
 from utils.optimizers import create_bert_adamw
+from utils.record_stream import WHOLE
 from utils.settings import ObjectiveConfig, RecordsConfig, config_class, setting
 from utils.uda_model import UDAModel
 
@@ -145,12 +146,14 @@ def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval
         export=export or functools.partial(export_head, data),
         dev=evaluation_set(data.dev),
         test=evaluation_set(data.test),
+        class_names=data.class_names,
+        create_unlabeled=functools.partial(create_train_dataset, config, data, 0) if config.unsup_ratio else None,
     )
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
 
 
-def create_train_dataset(config, data, start_step=0):
-    """Global batches for the steps start_step, start_step + 1, …, without end, as a function of seed and step."""
+def create_train_dataset(config, data, start_step=0, share=WHOLE):
+    """A share of the global batches for the steps start_step, start_step + 1, …, as a function of seed and step."""
     sup, labels = tf.constant(data.sup.features), tf.constant(data.sup.labels)
     if config.unsup_ratio:
         original, augmented = tf.constant(data.original), tf.constant(data.augmented)
@@ -159,25 +162,26 @@ def create_train_dataset(config, data, start_step=0):
         return tf.cast(tf.gather(features, rows), tf.float32)
 
     def batch_of_step(step):
-        rows = record_stream.order_of_step(step, len(labels), config.train_batch_size, 2 * config.seed)
+        rows = record_stream.order_of_step(step, len(labels), config.train_batch_size, 2 * config.seed, share)
         batch = {"sup": take(sup, rows), "label": tf.gather(labels, rows)}
         if config.unsup_ratio:
             batch_size = config.train_batch_size * config.unsup_ratio
-            rows = record_stream.order_of_step(step, len(augmented), batch_size, 2 * config.seed + 1)
+            rows = record_stream.order_of_step(step, len(augmented), batch_size, 2 * config.seed + 1, share)
             batch |= {"original": take(original, rows % len(original)), "augmented": take(augmented, rows)}
         return batch
 
     return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def create_eval_dataset(part, batch_size):
+def create_eval_dataset(part, batch_size, share=WHOLE):
     """Batches of fixed size with every example once; the last one is filled up with examples of weight 0."""
 
     def create_batch(features, labels):
         batch = {"sup": tf.cast(features, tf.float32), "label": labels, "weight": tf.ones_like(labels, tf.float32)}
-        return record_stream.fill_up(batch, batch_size)
+        return record_stream.fill_up(batch, share.size(batch_size))
 
-    return tf.data.Dataset.from_tensor_slices(tuple(part)).batch(batch_size).map(create_batch)
+    batches = tf.data.Dataset.from_tensor_slices(tuple(part)).batch(batch_size)
+    return batches.map(lambda *columns: create_batch(*(share.take(column, batch_size) for column in columns)))
 
 
 # ---- export ---------------------------------------------------------------------------------------------------------
@@ -194,9 +198,10 @@ def export_head(data, model, export_dir):
 
     module = tf.Module()
     module.weights, module.serve = network.weights, serve
-    tf.saved_model.save(module, export_dir, signatures={"serving_default": serve})
+    saved_models.save(export_dir, module, serve)
     description = {"class_names": list(data.class_names), "width": data.width}
-    files.write_json(os.path.join(export_dir, "features.json"), description)
+    with saved_models.explain_refusal(export_dir):
+        files.write_json(os.path.join(export_dir, "features.json"), description)
 
 
 # ---- the user's own features ----------------------------------------------------------------------------------------
@@ -215,17 +220,16 @@ def read_file(path, config):
     """
     if not path:
         raise ValueError("features_file='': give the .npz file of the features.")
-    try:
-        with files.open_file(path, "rb") as file, np.load(file) as content:
-            unknown = sorted(set(content) - set(FILE_KEYS))
-            arrays = {name: content[name] for name in FILE_KEYS if name in content}
-    except Exception as error:  # NumPy raises errors of many kinds for files that are none of its own
-        raise ValueError(f"features_file={path} cannot be read ({error}): expected an .npz file of arrays.") from error
+    arrays = files.read_arrays(path, "expected an .npz file of arrays.", f"features_file={path}")
     missing = [name for name in ("features", "labels") if name not in arrays]
+    unknown = sorted(arrays.keys() - set(FILE_KEYS))
     if missing or unknown:
-        what = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(unknown)}"
+        what = f"lacks {', '.join(missing)}" if missing else f"has {files.join_names(unknown)}"
         raise ValueError(f"features_file={path} {what}: expected arrays named {', '.join(FILE_KEYS)}.")
-    return split_labelled(create_data(**arrays), config)
+    try:
+        return split_labelled(create_data(**arrays), config)
+    except ValueError as error:
+        raise ValueError(f"features_file={path}: {error}") from error
 
 
 def split_labelled(data, config):
@@ -269,7 +273,8 @@ def check_features(name, features, width=None):
         raise ValueError(f"{name}: found shape={features.shape} of {features.dtype}, expected numbers [number, width].")
     if width not in (None, features.shape[1]):
         raise ValueError(f"{name} are {features.shape[1]} wide, expected {width}, as wide as the labelled ones.")
-    features = features.astype(np.float16 if features.dtype == np.float16 else np.float32)
+    with np.errstate(over="ignore"):  # what is too large becomes infinite
+        features = features.astype(np.float16 if features.dtype == np.float16 else np.float32)
     if not np.isfinite(features).all():
         row = int(np.argmin(np.isfinite(features).all(axis=1)))
         raise ValueError(f"{name}[{row}] holds a number that is not finite: leave such examples out.")

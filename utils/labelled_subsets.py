@@ -5,6 +5,8 @@ labelled, dev = draw(labels, order, class_names, sup_size=20, dev_size=10, dev_s
 
 import numpy as np
 
+from utils import files
+
 
 def folder_name(config, kind="", ids=""):
     """Name of the folder of one draw, which tells how it was drawn.
@@ -58,7 +60,7 @@ def _take(name, size, labels, candidates, class_names, balanced):
     for class_name, found in zip(class_names, positions):
         if len(found) < per_class:
             raise ValueError(
-                f"{name}={size} needs {per_class} examples of each class, but {class_name!r} has {len(found)} to "
-                f"choose from: use less, or {name}={len(candidates)} for all, whatever their classes."
+                f"{name}={size} needs {per_class} examples of each class, but {files.shorten(class_name)} has "
+                f"{len(found)} to choose from: use less, or {name}={len(candidates)} for all, whatever their classes."
             )
     return candidates[np.sort(np.concatenate(positions))]

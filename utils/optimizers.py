@@ -13,9 +13,12 @@ def create_bert_adamw(config, no_decay=("layer_norm", "bias"), **options):
     """
     schedule = WarmupLinear(config.learning_rate, config.train_steps, config.warmup_steps)
     optimizer = BertAdamW(schedule, config.weight_decay_rate, config.clip_norm, no_decay, **options)
-    if config.mixed_precision == "float16":  # in which small gradients vanish unless the loss is scaled up
-        return tf.keras.mixed_precision.LossScaleOptimizer(optimizer)
-    return optimizer
+    return scale_if_needed(optimizer, config.mixed_precision)
+
+
+def scale_if_needed(optimizer, mixed_precision):
+    """Adds loss scaling for float16, in which small gradients vanish unless the loss is scaled up."""
+    return tf.keras.mixed_precision.LossScaleOptimizer(optimizer) if mixed_precision == "float16" else optimizer
 
 
 class BertAdamW(tf.keras.optimizers.Optimizer):

@@ -4,8 +4,9 @@
     with work.start_processes(workers=8) as ordered_map:
         write_sets(plans, common_settings, encode_shard, read_inputs, ordered_map)
 
-Records depend on the plans alone, not on who writes them: processes of one machine, or several machines (replicas) with
-a common folder. What is finished is kept, and a stopped run is taken up by the same call.
+Records depend on the plans alone, not on who writes them: processes of one machine, workers of a Beam cluster, or
+several machines (replicas) with a common folder. What is finished is kept, and a stopped run is taken up by the same
+call.
 """
 
 import collections
@@ -51,7 +52,7 @@ def write_sets(plans, common_settings, encode_shard, read_inputs, ordered_map=ma
         content to the serialised examples of that shard. To `counts`, a Counter, both may add what is returned in sum.
       read_inputs: a function (examples, shards) → an iterator of inputs for these shards, which ascend; it is used in
         this process. Inputs can be pickled.
-      ordered_map: of work.start_processes.
+      ordered_map: of work.start_workers.
       advice: see records.begin_set.
 
     Returns:

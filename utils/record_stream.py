@@ -1,47 +1,79 @@
 """An endless stream of batches of serialised records, as a function of seed and step alone.
 
 It can be started at any step and gives the same batches from there on, so that a continued run equals an uninterrupted
-one. Pass follows pass over all records, each in its own random order.
+one. Pass follows pass over all records, each in its own random order. A host of several gets its share of each batch.
 """
+
+from typing import NamedTuple
 
 import tensorflow as tf
 
 
-def record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer):
+class Share(NamedTuple):
+    """Which of `count` equal parts of every global batch a host makes."""
+
+    index: int = 0
+    count: int = 1
+
+    def size(self, batch_size):
+        return batch_size // self.count
+
+    def take(self, values, batch_size):
+        """Rows of this share, of a tensor [batch_size, …]; fewer or none if the tensor has fewer rows."""
+        size = self.size(batch_size)
+        return values if self.count == 1 else values[self.index * size : (self.index + 1) * size]
+
+
+WHOLE = Share()
+
+
+def record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer, share=WHOLE):
     """Batches of serialised records for the steps start_step, start_step + 1, …
 
     Args:
       record_sets: list of records.RecordSet.
+      batch_size: of the global batch, of which `share` is taken.
       shuffle_buffer: how many records may be held in memory.
     """
-    paths = [path for record_set in record_sets for path in record_set.paths]
     num_records = sum(record_set.num_examples for record_set in record_sets)
     if num_records <= shuffle_buffer:
-        return batches_from_memory(paths, num_records, batch_size, seed, start_step)
-    return batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer)
+        return batches_from_memory(record_sets, batch_size, seed, start_step, share)
+    paths = [path for record_set in record_sets for path in record_set.paths]
+    batches = batches_from_files(paths, num_records, batch_size, seed, start_step, shuffle_buffer)
+    return batches if share == WHOLE else batches.map(lambda batch: share.take(batch, batch_size))
 
 
-def batches_from_memory(paths, num_records, batch_size, seed, start_step):
+def read_all(record_sets):
+    """All serialised records, in one tensor."""
+    paths = [path for record_set in record_sets for path in record_set.paths]
+    num_records = sum(record_set.num_examples for record_set in record_sets)
+    return tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
+
+
+def batches_from_memory(record_sets, batch_size, seed, start_step, share=WHOLE):
     """All records fit in the shuffle buffer: keep them there and compute which one comes at which position."""
-    all_records = tf.data.TFRecordDataset(paths).batch(num_records).get_single_element()
+    num_records = sum(record_set.num_examples for record_set in record_sets)
+    all_records = read_all(record_sets)
 
     def batch_of_step(step):
-        return tf.gather(all_records, order_of_step(step, num_records, batch_size, seed))
+        return tf.gather(all_records, order_of_step(step, num_records, batch_size, seed, share))
 
     return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
 
 
-def order_of_step(step, num_records, batch_size, seed):
-    """Which of `num_records` are in the batch of a step: int64 [batch_size]."""
-    positions = step * batch_size + tf.range(batch_size, dtype=tf.int64)
+def order_of_step(step, num_records, batch_size, seed, share=WHOLE):
+    """Which of `num_records` are in this share of the batch of a step: int64 [share.size(batch_size)]."""
+    positions = share.take(step * batch_size + tf.range(batch_size, dtype=tf.int64), batch_size)
     passes = positions // num_records
-    seeds = tf.stack([tf.fill([batch_size], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1)
+    seeds = tf.stack(
+        [tf.fill([share.size(batch_size)], tf.constant(seed, tf.int64)), passes, tf.zeros_like(passes)], axis=1
+    )
     # The public index_shuffle of TensorFlow 2.15 pads a matrix of seeds wrongly; the operation itself takes it. By
     # default it makes 4 rounds, which for small seeds leave few records nearly as they lie on disk; 8 do not.
     order = tf.raw_ops.RandomIndexShuffle(
         index=positions % num_records, seed=seeds, max_index=num_records - 1, rounds=8
     )
-    return tf.ensure_shape(order, [batch_size])
+    return tf.ensure_shape(order, [share.size(batch_size)])
 
 
 def batches_from_files(

@@ -5,16 +5,25 @@ whole; `info.json` holds the settings from the start, and the counts, sizes and 
 """
 
 import collections
+import concurrent.futures
 import contextlib
 import functools
+import hashlib
 import itertools
 import os
+import re
+import uuid
 
+import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from utils import files, run_dir
 
 RecordSet = collections.namedtuple("RecordSet", "directory paths num_examples settings")
+SHARD_NAME = re.compile(r"records-\d{5}-of-\d{5}\.tfrecord")
+SHARD_FIELDS = {"name": str, "num_examples": int, "num_bytes": int, "sha256": str}
+CHECKS_AT_ONCE = 4  # shards whose checksums are computed at the same time
 
 
 # ---- tf.train.Example -----------------------------------------------------------------------------------------------
@@ -86,9 +95,10 @@ def begin_set(set_dir, settings, advice="Delete that folder, or choose another -
     if not tf.io.gfile.exists(info_path):
         with explain_refusal(set_dir):
             tf.io.gfile.makedirs(set_dir)
-            files.write_json(info_path, {"complete": False, "settings": settings})
-        return True
-    info = files.read_json(info_path)
+            # If another process was faster, its settings count.
+            if files.create_json(info_path, {"complete": False, "settings": settings}):
+                return True
+    info = read_info(set_dir)
     _check_settings(set_dir, info["settings"], settings, advice)
     if info["complete"]:
         _remove_leftovers(set_dir)  # of a process that was killed when all but this was done
@@ -104,20 +114,37 @@ def write_shard(set_dir, shard, num_shards, examples):
     path = shard_path(set_dir, shard, num_shards)
     if tf.io.gfile.exists(_receipt_path(path)):
         return
-    temporary, count = f"{path}.tmp-{os.getpid()}", 0
+    # Others, perhaps on other machines, may write the same shard at this moment.
+    temporary = f"{path}.tmp-{uuid.uuid4().hex}"
     try:
         with explain_refusal(set_dir):
-            with tf.io.TFRecordWriter(temporary) as writer:
-                for example in examples():
-                    writer.write(example)
-                    count += 1
-            receipt = {"name": os.path.basename(path), "num_examples": count}
+            receipt = {"name": os.path.basename(path), "num_examples": _write_examples(temporary, examples())}
             receipt |= {"num_bytes": tf.io.gfile.stat(temporary).length, "sha256": files.checksum(temporary)}
             tf.io.gfile.rename(temporary, path, overwrite=True)
             files.write_json(_receipt_path(path), receipt)
+    except ValueError:
+        if not _is_complete(set_dir):  # else another process has finished the set, and tidied up
+            raise
     finally:
         if tf.io.gfile.exists(temporary):
             tf.io.gfile.remove(temporary)
+
+
+def _is_complete(set_dir):
+    try:
+        return read_info(set_dir)["complete"]
+    except (ValueError, *files.file_errors()):
+        return False
+
+
+def _write_examples(path, examples):
+    """Returns their number."""
+    count = 0
+    with tf.io.TFRecordWriter(path) as writer:
+        for example in examples:
+            writer.write(example)
+            count += 1
+    return count
 
 
 def finish_set(set_dir, num_shards):
@@ -129,24 +156,28 @@ def finish_set(set_dir, num_shards):
     info_path = os.path.join(set_dir, "info.json")
     receipt_paths = [_receipt_path(shard_path(set_dir, shard, num_shards)) for shard in range(num_shards)]
     try:
-        shards = [files.read_json(path) for path in receipt_paths]
+        shards = [files.check_fields(path, files.read_json(path), SHARD_FIELDS) for path in receipt_paths]
     except (FileNotFoundError, tf.errors.NotFoundError):
         # Some are not there yet, or no more: another worker may have completed the set at this moment.
-        return files.read_json(info_path)["complete"]
-    info = files.read_json(info_path)
+        return read_info(set_dir)["complete"]
+    info = read_info(set_dir)
     info |= {"complete": True, "num_examples": sum(shard["num_examples"] for shard in shards), "shards": shards}
-    with explain_refusal(set_dir):
-        files.write_json(info_path, info | {"versions": run_dir.versions()})
+    try:
+        with explain_refusal(set_dir):
+            files.write_json(info_path, info | {"versions": run_dir.versions()})
+    except ValueError:
+        if not _is_complete(set_dir):  # else another process has done the same, and tidied up
+            raise
     _remove_leftovers(set_dir)
     return True
 
 
 def _remove_leftovers(set_dir):
     """Deletes what a complete set has no need of: receipts of its shards, and files that a kill left half written."""
-    for pattern in ("records-*.json", "records-*.tmp-*"):
-        for path in tf.io.gfile.glob(os.path.join(set_dir, pattern)):
-            with contextlib.suppress(tf.errors.NotFoundError):  # another worker was faster
-                tf.io.gfile.remove(path)
+    for pattern in ("records-*.json", "*.tmp-*"):
+        for path in files.find(set_dir, pattern):
+            with contextlib.suppress(FileNotFoundError, tf.errors.NotFoundError):  # another worker was faster
+                files.remove(path)
 
 
 def shard_path(set_dir, shard, num_shards):
@@ -165,34 +196,125 @@ def explain_refusal(folder):
 # ---- reading --------------------------------------------------------------------------------------------------------
 
 
-def read_set(set_dir, expected, advice):
+def read_info(set_dir):
+    """The content of info.json, whose parts fit together."""
+    path = os.path.join(set_dir, "info.json")
+    info = files.check_fields(path, files.read_json(path), {"complete": bool, "settings": dict})
+    if not info["complete"]:
+        return info
+    files.check_fields(path, info, {"num_examples": int, "shards": [dict]})
+    for number, shard in enumerate(info["shards"]):
+        files.check_fields(f"{path}: shards[{number}]", shard, SHARD_FIELDS)
+        if not SHARD_NAME.fullmatch(shard["name"]):
+            raise ValueError(f"{path}: name={files.shorten(shard['name'])} is no name of a shard; {files.RESTORE}")
+    in_shards = sum(shard["num_examples"] for shard in info["shards"])
+    if info["num_examples"] != in_shards:
+        raise ValueError(
+            f"{path}: num_examples={info['num_examples']}, but the shards have {in_shards}; {files.RESTORE}"
+        )
+    return info
+
+
+def read_set(set_dir, expected, advice, verify=True):
     """Finds a complete set and checks it.
 
     Args:
       expected: dict of settings that the set must have; others may be anything.
       advice: what the user should do if the set is missing, unfinished or another one.
+      verify: compare the whole content with checksums and counts; False: unless that was done on this machine before.
     """
-    info_path = os.path.join(set_dir, "info.json")
-    if not tf.io.gfile.exists(info_path):
+    if not tf.io.gfile.exists(os.path.join(set_dir, "info.json")):
         raise ValueError(f"{set_dir} holds no records. {advice}")
-    info = files.read_json(info_path)
+    info = read_info(set_dir)
     _check_settings(set_dir, info["settings"], expected, advice)
     if not info["complete"]:
         raise ValueError(f"{set_dir} is unfinished: its preprocessing was stopped. {advice}")
+    if not info["num_examples"]:
+        raise ValueError(f"{set_dir} has no examples: delete it. {advice}")
     paths = [os.path.join(set_dir, shard["name"]) for shard in info["shards"]]
     for path, shard in zip(paths, info["shards"]):
         num_bytes = tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else 0
         if num_bytes != shard["num_bytes"]:
             raise ValueError(f"{path} has {num_bytes} bytes, expected {shard['num_bytes']}: delete {set_dir}. {advice}")
+    _verify(set_dir, paths, info["shards"], advice, verify)
     return RecordSet(set_dir, paths, info["num_examples"], info["settings"])
 
 
-def read_copies(set_dirs, expected, advice, how_to_write):
+def _verify(set_dir, paths, shards, advice, always):
+    """Compares the content of shards with their checksums, and counts what they hold."""
+    note = _note_path(paths, shards)
+    if os.path.exists(note) and not always:
+        return
+    with concurrent.futures.ThreadPoolExecutor(CHECKS_AT_ONCE) as executor:
+        found = tqdm(executor.map(_inspect, paths, shards), f"checking {set_dir}", len(paths), delay=3, disable=None)
+        for values, path, shard in zip(found, paths, shards):
+            for name, value in values.items():
+                if value != shard[name]:
+                    raise ValueError(
+                        f"{path} is damaged or was changed: {name}={value}, expected {str(shard[name])[:80]}: delete "
+                        f"{set_dir}. {advice}"
+                    )
+    with contextlib.suppress(OSError):  # then it is checked again the next time
+        os.makedirs(os.path.dirname(note), exist_ok=True)
+        open(note, "w").close()
+
+
+def _inspect(path, shard):
+    """What there is in a shard; its records are counted if they are known to be as they were written."""
+    values = {"sha256": files.checksum(path)}
+    if values["sha256"] == shard["sha256"]:
+        values["num_examples"] = count_records(path)
+    return values
+
+
+def count_records(path):
+    try:
+        return int(tf.data.TFRecordDataset(path).reduce(np.int64(0), lambda count, _: count + 1))
+    except tf.errors.OpError as error:
+        raise ValueError(
+            f"{path} is damaged ({_reason(error)}): delete {os.path.dirname(path)} and write it again, with the same "
+            "command as before."
+        ) from error
+
+
+def _note_path(paths, shards):
+    """An empty file with this name tells that shards, which were not written since, have been checked."""
+    cache = os.environ.get("UDA_CACHE") or os.path.join(os.path.expanduser("~"), ".cache", "uda")
+    digest = hashlib.sha256()
+    for path, shard in zip(paths, shards):
+        path = path if "://" in path else os.path.realpath(path)
+        status = tf.io.gfile.stat(path)
+        digest.update(repr((path, status.length, status.mtime_nsec, sorted(shard.items()))).encode(errors="replace"))
+    return os.path.join(cache, "checked_records", digest.hexdigest())
+
+
+@contextlib.contextmanager
+def explain_damage(record_sets):
+    """Turns TensorFlow's error about a damaged shard, which does not name it, into a ValueError that does.
+
+    Args:
+      record_sets: RecordSets, or others with paths of TFRecord files, that are read in the block.
+    """
+    try:
+        yield
+    except tf.errors.DataLossError as error:
+        for path in dict.fromkeys(path for record_set in record_sets for path in record_set.paths):
+            count_records(path)
+        raise ValueError(f"a shard could not be read ({_reason(error)}), but can be now: is the disk sound?") from error
+
+
+def _reason(error):
+    """TensorFlow's message without the names of its operations."""
+    return re.sub(r"\{\{.*?\}\}\s*|\s*\[(Op:|\[).*", "", error.message, flags=re.DOTALL)
+
+
+def read_copies(set_dirs, expected, advice, how_to_write, verify=False):
     """Finds the complete sets of all copies of an augmentation.
 
     Args:
       set_dirs: folders of copies 0, 1, 2, …
       how_to_write: the command that writes them, for the case that some are missing.
+      expected, advice, verify: see read_set.
     """
     written = list(itertools.takewhile(tf.io.gfile.exists, set_dirs))
     if len(written) < len(set_dirs):
@@ -200,12 +322,22 @@ def read_copies(set_dirs, expected, advice, how_to_write):
             f"aug_copy={len(set_dirs)}, but {os.path.dirname(set_dirs[0])} has {len(written)} copies. Write more with "
             f"`{how_to_write} --aug_copy={len(set_dirs)}` and the same data flags, or train with a smaller --aug_copy."
         )
-    return [read_set(set_dir, expected, advice) for set_dir in set_dirs]
+    return [read_set(set_dir, expected, advice, verify) for set_dir in set_dirs]
+
+
+def read_rows(set_dir, rows, advice):
+    """Some records of a set, by their numbers in it and in that order: a tensor of serialised records [rows]."""
+    record_set, wanted = read_set(set_dir, {}, advice), tf.constant(rows, tf.int64)
+    numbered = tf.data.TFRecordDataset(record_set.paths).enumerate()
+    found = {int(row): record for row, record in numbered.filter(lambda row, _: tf.reduce_any(row == wanted))}
+    if len(found) < len(set(rows)):
+        raise ValueError(f"{set_dir} has {record_set.num_examples} examples, none with the number {max(rows)}.")
+    return tf.stack([found[row] for row in rows])
 
 
 def _check_settings(set_dir, found, expected, advice):
     different = [
-        f"{name}: found {found.get(name)!r}, expected {value!r}"
+        f"{name}: found {files.shorten(found.get(name))}, expected {files.shorten(value)}"
         for name, value in expected.items()
         if found.get(name) != value
     ]

@@ -11,6 +11,7 @@ import types
 
 from absl import flags
 
+from utils import files
 from utils.objective import TSA_SCHEDULES
 
 # The flags belong to the module that calls define_flags, so that its --help shows them.
@@ -95,7 +96,16 @@ class RunConfig(Settings):
 
 
 @config_class()
-class ObjectiveConfig(RunConfig):
+class ReadingConfig(Settings):
+    """How records are read."""
+
+    verify_records: bool = setting(
+        False, "Check all records; otherwise labelled ones always, others once on each machine.", resumable=True
+    )
+
+
+@config_class()
+class ObjectiveConfig(RunConfig, ReadingConfig):
     """A run with the UDA objective (utils/objective.py)."""
 
     unsup_ratio: int = setting(7, "Unlabelled examples per labelled one in a batch; 0 trains without them.", minimum=0)
@@ -154,7 +164,9 @@ class WorkConfig(Settings):
 
     data_type: str = setting("all", "sup: labelled and test sets; unsup: unlabelled sets.", ("all", "sup", "unsup"))
     seed: int = setting(0, "Seed of the augmentation.", minimum=0)
-    workers: int = setting(os.cpu_count() or 1, "Processes on this machine.", minimum=1)
+    runner: str = setting("local", "local: processes on this machine; beam: Apache Beam.", ("local", "beam"))
+    beam_args: str = setting("", "beam: its own flags, such as --runner=DaskRunner, in quotes.")
+    workers: int = setting(os.cpu_count() or 1, "local: number of processes.", minimum=1)
     replicas: int = setting(1, "Number of machines that share the work.", minimum=1)
     worker_id: int = setting(0, "Which of the replicas this is, from 0.", minimum=0)
 
@@ -193,10 +205,16 @@ def contradictions(config, stored):
     for field in dataclasses.fields(config):
         alias, synonym, default = field.metadata["alias"], field.metadata["synonym"], field.default
         now, before = getattr(config, field.name), stored.get(alias, stored.get(field.name, default))
-        same = now == before or {now, before} == {default, synonym}
+        same = now == before or (now, before) in ((default, synonym), (synonym, default))
         if not same and not field.metadata["resumable"]:
-            lines.append(f"{field.name}: was {before!r}, now {now!r}")
+            lines.append(f"{field.name}: was {files.shorten(before)}, now {now!r}")
     return lines
+
+
+def from_stored(config_class, stored):
+    """The config that a dict describes, as read from config.json; what is missing or unknown there is as by default."""
+    names = [field.name for field in dataclasses.fields(config_class)]
+    return config_class(**{name: stored[name] for name in names if name in stored})
 
 
 # ---- flags ----------------------------------------------------------------------------------------------------------
@@ -218,15 +236,16 @@ def define_flags(config_class):
 def from_flags(config_class, flag_values=flags.FLAGS):
     """Builds the config from parsed flags; those that are not given are as the recipe says, where there is one."""
     recipe = config_class.recipes[flag_values["recipe"].value] if config_class.recipes else {}
+    defaults = {field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)}
+    recipe = {name: value for name, value in recipe.items() if name in defaults}  # which may be of several programs
+    return config_class(**defaults | recipe | given_flags(config_class, flag_values))
 
-    def value_of(name):
-        return recipe[name] if name in recipe and not is_given(name) else flag_values[name].value
 
-    def is_given(name):
-        return any(flag_values[other].present for other in (name, aliases[name]) if other)
-
-    aliases = {field.name: field.metadata["alias"] for field in dataclasses.fields(config_class)}
-    return config_class(**{name: value_of(name) for name in aliases})
+def given_flags(config_class, flag_values=flags.FLAGS):
+    """Names and values of the settings whose flags, or their aliases, were given."""
+    names = {field.name: {field.name, field.metadata["alias"]} - {""} for field in dataclasses.fields(config_class)}
+    is_given = {name: any(flag_values[other].present for other in both) for name, both in names.items()}
+    return {name: flag_values[name].value for name in names if is_given[name]}
 
 
 def flag_values(*names):

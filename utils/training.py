@@ -1,21 +1,21 @@
 """The course of a run, which images and text share: steps, log lines, evaluations, checkpoints, result."""
 
 import contextlib
+import dataclasses
 import functools
 import math
 import os
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
 
-from utils import distribution, files, run_dir
+from utils import cli, cluster, diagnosis, distribution, evaluation, files, records, run_dir, speed
 
 
 class EvaluationSet(NamedTuple):
-    create_batches: Callable  # without arguments: a dataset of global batches of `eval_batch_size`
+    create_batches: Callable  # from a record_stream.Share to a dataset of that part of batches of `eval_batch_size`
     num_examples: int
 
 
@@ -24,10 +24,14 @@ class Job(NamedTuple):
 
     create_model: Callable  # without arguments: a utils.uda_model.UDAModel
     create_optimizer: Callable  # from the model
-    create_batches: Callable  # from a step to a dataset of the global batches from that step on
+    create_batches: Callable  # from a step and a record_stream.Share to a dataset of that part of batches from it on
     export: Callable  # (model, export_dir): writes the SavedModel
     dev: EvaluationSet | None = None
     test: EvaluationSet | None = None
+    record_sets: tuple = ()  # what is read, to name a shard that turns out to be damaged
+    class_names: tuple = ()
+    create_unlabeled: Callable | None = None  # from a Share: training batches, to look at unlabelled examples
+    sup_size: int | None = None  # labelled examples, where the setting of this name does not tell
 
 
 def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
@@ -36,14 +40,16 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     Returns:
       The content of result.json, as a dict.
     """
+    cluster.check_settings(strategy, config)
     check_batch_sizes(config, strategy)
     run_dir.prepare(model_dir, config)
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = job.create_model()
-        compile_model(model, job.create_optimizer(model), config)
+        compile_model(model, job.create_optimizer(model), config, run_dir.find_last_step(model_dir))
         checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save)
     step = checkpoints.restore_last()
+    cluster.check_step(strategy, step, model_dir)
 
     def create_batches(first_step):
         return distribution.distribute(strategy, functools.partial(job.create_batches, first_step))
@@ -53,19 +59,23 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
 
     evaluate_dev, evaluate_test = evaluation_of(job.dev), evaluation_of(job.test)
     if do_train and step < config.train_steps:
-        train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, evaluate_test)
+        with records.explain_damage(job.record_sets):
+            train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, evaluate_test)
 
+    cluster.wait_for_all(strategy)  # the chief has written what all restore now
     step = checkpoints.restore_chosen(by_dev=bool(job.dev))
     job.export(model, os.path.join(model_dir, "export"))
-    if not (do_eval and evaluate_test):
+    cluster.wait_for_all(strategy)  # a worker that ends early would be missed by the others
+    if not (do_eval and job.test):
         return {}
-    result = create_result(evaluate_test(), config, model_dir, step)
-    files.write_json(os.path.join(model_dir, "result.json"), result)
-    return result
+    with records.explain_damage(job.record_sets):
+        metrics = evaluate_finally(model, strategy, config, model_dir, job.test, job.class_names, job.create_unlabeled)
+    return write_result(model_dir, create_result(metrics, config, model_dir, step, job.sup_size))
 
 
-def compile_model(model, optimizer, config):
-    model.compile(optimizer=optimizer, jit_compile=config.jit_compile, steps_per_execution=steps_per_call(config))
+def compile_model(model, optimizer, config, first_step=0):
+    num_steps = steps_per_call(config, first_step)
+    model.compile(optimizer=optimizer, jit_compile=config.jit_compile, steps_per_execution=num_steps)
     model.optimizer.build(model.network.trainable_variables)
 
 
@@ -91,7 +101,7 @@ def train(
     evaluate_test=None,
     dev_metrics=("accuracy",),
 ):
-    """Makes the steps from `step` to the end.
+    """Makes the steps from `step` to the end, or to the signal to terminate, after which the same command goes on.
 
     Args:
       checkpoints: run_dir.Checkpoints of the model.
@@ -99,34 +109,57 @@ def train(
       evaluate_dev, evaluate_test: functions without arguments that return {"accuracy": …}; None without such a set.
       dev_metrics: what is logged of evaluate_dev's values; the first of them decides which checkpoint is the best.
     """
-    iterator, train_steps_on_device = iter(create_batches(step)), model.make_train_function()
-    writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
-    while step < config.train_steps:
-        next_stop = min((step // interval + 1) * interval for interval in config.intervals)
-        started, num_steps = time.time(), next_stop - step
-        while step < next_stop:
-            train_steps_on_device(iterator)
-            step += steps_per_call(config)
-            writer.advance(step)
-        metrics = run_dir.take_metrics(model, step)
-        metrics["examples_per_second"] = num_steps * config.examples_per_step / (time.time() - started)
-        at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
-        if evaluate_dev and at_checkpoint:
-            values = evaluate_dev()
-            metrics |= {f"dev_{name}": values[name] for name in dev_metrics}
-            checkpoints.save_if_best(step, values[dev_metrics[0]])
-        if evaluate_test and config.eval_steps and step % config.eval_steps == 0:
-            values = evaluate_test()
-            metrics |= {f"test_{name}": values[name] for name in accuracies(values)}
-        writer.write(step, metrics)
-        if at_checkpoint:  # comes last: a run that is killed before it repeats all of the above
-            checkpoints.save(step)
+    run_dir.write_start(model_dir, model.distribute_strategy.num_replicas_in_sync)
+    batches, train_steps_on_device = speed.TimedIterator(create_batches(step)), model.make_train_function()
+    interval, strategy = speed.Interval(model_dir, model, batches, step), model.distribute_strategy
+    writer, num_steps = run_dir.MetricsWriter(model_dir, step, config.train_steps), steps_per_call(config, step)
+    adviser = diagnosis.Adviser(run_dir.read_metrics(model_dir), dataclasses.asdict(config), writer.tell)
+    with cli.deferred_termination() as is_terminated:
+        while step < config.train_steps:
+            next_stop = min((step // steps + 1) * steps for steps in config.intervals)
+            while step < next_stop:
+                values = train_steps_on_device(batches)
+                step += num_steps
+                writer.advance(step, functools.partial(read_live, model, values))
+                is_stopping = any(row[0] for row in cluster.gather(strategy, [is_terminated()]))
+                if is_stopping and step < next_stop:
+                    interval.save(step)
+                    checkpoints.save(step)
+                    raise cli.Terminated
+            metrics = run_dir.take_metrics(model, step) | interval.take(step, config.examples_per_step)
+            at_checkpoint = step % config.save_steps == 0 or step == config.train_steps
+            if evaluate_dev and at_checkpoint:
+                values = evaluate_dev()
+                metrics |= {f"dev_{name}": values[name] for name in dev_metrics}
+                checkpoints.save_if_best(step, values[dev_metrics[0]])
+            if evaluate_test and config.eval_steps and step % config.eval_steps == 0:
+                values = evaluate_test()
+                metrics |= {f"test_{name}": values[name] for name in accuracies(values)}
+            writer.write(step, metrics)
+            adviser.look(step, metrics)
+            if at_checkpoint or is_stopping:  # comes last: a run that is killed before it repeats all of the above
+                checkpoints.save(step)
+            if is_stopping:
+                raise cli.Terminated
+            interval.start(step)
+    adviser.conclude()
     writer.close()
 
 
-def steps_per_call(config):
-    """The most steps up to `iterations` that the device can make in one call without missing a stop."""
-    common = math.gcd(*config.intervals)
+def read_live(model, values):
+    """What a step returned as numbers: the means since the last line of metrics."""
+    # Keras adds up what several workers return, which is the same on each; of replicas in one process it takes one.
+    divisor = model.distribute_strategy.num_replicas_in_sync if len(cluster.current_task().addresses) > 1 else 1
+    return {name: float(value) / divisor for name, value in values.items()}
+
+
+def steps_per_call(config, first_step=0):
+    """The most steps up to `iterations` that the device can make in one call without missing a stop.
+
+    Args:
+      first_step: where the run goes on; a signal may have ended it between two stops of other settings.
+    """
+    common = math.gcd(*config.intervals, first_step)
     return max(divisor for divisor in range(1, min(config.iterations, common) + 1) if common % divisor == 0)
 
 
@@ -138,7 +171,25 @@ def check_batch_sizes(config, strategy):
 def evaluate(model, strategy, create_batches, num_examples, batch_size):
     """Accuracy and loss of the averaged weights on `num_examples` that come in batches of fixed size."""
     batches = distribution.distribute(strategy, create_batches)
-    return model.evaluate(batches, steps=-(-num_examples // batch_size), verbose=0, return_dict=True)
+    model.evaluate(batches, steps=-(-num_examples // batch_size), verbose=0)
+    # Not what Keras returns: it would add up the values of several workers, which are the same on each.
+    return {name: float(metric.result()) for name, metric in model.test_metrics.items()}
+
+
+def evaluate_finally(model, strategy, config, model_dir, test, class_names, create_unlabeled=None):
+    """Evaluates on the test set, and keeps the predictions in evaluation.npz for the report.
+
+    Args:
+      test: EvaluationSet.
+      create_unlabeled: as in Job; None without unlabelled examples.
+    """
+    metrics, kept = evaluation.predict(model, strategy, test, class_names, config.eval_batch_size)
+    if create_unlabeled:
+        batch_size = config.train_batch_size * config.unsup_ratio
+        kept = kept._replace(**evaluation.look_at_unlabeled(model, strategy, create_unlabeled, batch_size))
+    with run_dir.explain_refusal(model_dir):
+        evaluation.write(model_dir, kept)
+    return metrics
 
 
 def accuracies(metrics):
@@ -146,19 +197,37 @@ def accuracies(metrics):
     return [name for name in ("accuracy", "top5_accuracy") if name in metrics]
 
 
-def create_result(metrics, config, model_dir, step):
+def write_result(model_dir, result):
+    with run_dir.explain_refusal(model_dir):
+        files.write_json(os.path.join(model_dir, "result.json"), result)
+    return result
+
+
+def create_result(metrics, config, model_dir, step, sup_size=None):
     """The content of result.json."""
-    speeds = [line["examples_per_second"] for line in run_dir.read_metrics(model_dir)]
+    lines = [line for line in run_dir.read_metrics(model_dir) if "examples_per_second" in line]
+    speeds = [line["examples_per_second"] for line in lines]
     return {
         "task_name": config.task_name,
         **{name: metrics[name] for name in accuracies(metrics)},
         "error_rate": 1.0 - metrics["accuracy"],
         "loss": metrics["loss"],
-        "sup_size": config.sup_size,
+        "sup_size": config.sup_size if sup_size is None else sup_size,
         "seed": config.seed,
         "label_seed": config.label_seed,
         "step": step,
         "train_steps": config.train_steps,
-        "examples_per_second": float(np.median(speeds)),
+        "examples_per_second": float(np.median(speeds)) if speeds else None,  # metrics.jsonl may have been deleted
+        "train_seconds": train_seconds(lines, config.examples_per_step) if speeds else None,
         "versions": run_dir.versions(),
     }
+
+
+def train_seconds(lines, examples_per_step):
+    """Seconds that the steps took, over all starts of the run and without the evaluations between them.
+
+    Args:
+      lines: those of metrics.jsonl that have a speed.
+    """
+    steps = np.diff([0, *(line["step"] for line in lines)])
+    return sum(float(num) * examples_per_step / line["examples_per_second"] for num, line in zip(steps, lines))

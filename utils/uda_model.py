@@ -30,7 +30,10 @@ METRIC_NAMES = (
     "unsup_kept_ratio",
     "original_confidence",
     "augmented_confidence",
+    "view_divergence",  # KL(original || augmented), neither sharpened nor masked: how much the augmentation changes
     "pseudo_label_balance",  # of the classes predicted on original examples: 1 even, 0 one class only, a collapse
+    "pseudo_label_distance",  # of their shares of the classes from those of the labels: 0 alike, 1 nothing in common
+    "pseudo_label_excess",  # the largest difference by which the share of a class exceeds that in the labels
     "tsa_threshold",
     "learning_rate",
 )
@@ -64,7 +67,8 @@ class UDAModel(tf.keras.Model):
         self.num_classes, self.objective, self.weight_decay_rate = num_classes, objective, weight_decay_rate
         self.joint_pass, self.num_parts = joint_pass, num_parts
         self.train_metrics = {name: tf.keras.metrics.Mean(name) for name in METRIC_NAMES}
-        self.train_metrics["pseudo_label_balance"] = ClassBalance("pseudo_label_balance", num_classes)
+        for name, create in CLASS_METRICS.items():
+            self.train_metrics[name] = create(name, num_classes)
         self.test_metrics = {
             "loss": tf.keras.metrics.Mean("loss"),
             "accuracy": tf.keras.metrics.SparseCategoricalAccuracy("accuracy"),
@@ -88,6 +92,9 @@ class UDAModel(tf.keras.Model):
         compute_gradients = self.gradients_of_joint_pass if self.joint_pass else self.gradients_of_separate_passes
         gradients, metrics = compute_gradients(batch)
         metrics["learning_rate"] = self.optimizer.learning_rate
+        if "pseudo_label_balance" in metrics:
+            pair = tf.stack([self.shares_of(batch["label"]), metrics["pseudo_label_balance"]])
+            metrics |= {"pseudo_label_distance": pair, "pseudo_label_excess": pair}
         self.optimizer.apply_gradients(zip(gradients, self.network.trainable_variables))
         self.update_average()
         for name, value in metrics.items():
@@ -108,8 +115,8 @@ class UDAModel(tf.keras.Model):
             metrics["l2_loss"] = self.weight_decay_rate * _half_squared_norm(self.network.trainable_variables)
             metrics["loss"] = metrics["sup_loss"] + self.unlabelled_objective(metrics) + metrics["l2_loss"]
             # Each metric is this replica's estimate of a global mean; gradients are summed over the replicas.
-            objective_share = metrics["loss"] / self.num_replicas
-        return tape.gradient(objective_share, self.network.trainable_variables), metrics
+            objective_share = self.scale_loss(metrics["loss"] / self.num_replicas)
+        return self.unscale_gradients(tape.gradient(objective_share, self.network.trainable_variables)), metrics
 
     def gradients_of_separate_passes(self, batch):
         sup_parts = _split_batch({key: batch[key] for key in ("sup", "label")}, self.num_parts)
@@ -188,6 +195,7 @@ class UDAModel(tf.keras.Model):
         target = objective.target_log_probs(original_logits, self.objective.uda_softmax_temp)
         mask = objective.confidence_mask(original_logits, self.objective.uda_confidence_thresh)
         divergence = objective.consistency_loss(target, augmented_logits)
+        plain_target = objective.target_log_probs(original_logits, -1)
         terms = {
             # The mean is over the whole batch, masked examples included (section 2.4).
             "unsup_loss": tf.reduce_mean(mask * divergence),
@@ -195,12 +203,17 @@ class UDAModel(tf.keras.Model):
             "unsup_kept_ratio": tf.reduce_mean(mask),
             "original_confidence": tf.reduce_mean(objective.confidence(original_logits)),
             "augmented_confidence": tf.reduce_mean(objective.confidence(augmented_logits)),
-            "pseudo_label_balance": tf.reduce_mean(tf.one_hot(tf.argmax(target, axis=-1), self.num_classes), axis=0),
+            "view_divergence": tf.reduce_mean(objective.consistency_loss(plain_target, augmented_logits)),
+            "pseudo_label_balance": self.shares_of(tf.argmax(target, axis=-1)),
         }
         if self.objective.ent_min_coeff:
             log_probs = tf.nn.log_softmax(tf.cast(original_logits, tf.float32))
             terms["entropy_loss"] = self.objective.ent_min_coeff * tf.reduce_mean(objective.entropy(log_probs))
         return terms
+
+    def shares_of(self, classes):
+        """Which part of the examples belongs to each class [K]; class numbers [n]."""
+        return tf.reduce_mean(tf.one_hot(classes, self.num_classes), axis=0)
 
     def unlabelled_objective(self, terms):
         return terms.get("entropy_loss", 0.0) + self.objective.unsup_coeff * terms.get("unsup_loss", 0.0)
@@ -231,13 +244,17 @@ class UDAModel(tf.keras.Model):
                 metric.update_state(batch["label"], logits, batch.get("weight"))
         return {name: metric.result() for name, metric in self.test_metrics.items()}
 
+    def predict_step(self, batch):
+        """The logarithms of the probabilities [batch, K] as "sup", and what else is in the batch as it is."""
+        return batch | {"sup": tf.nn.log_softmax(tf.cast(self(batch["sup"], training=False), tf.float32))}
 
-class ClassBalance(tf.keras.metrics.Metric):
-    """Entropy of the shares of the classes, as a part of the largest possible one."""
 
-    def __init__(self, name, num_classes):
+class ClassMetric(tf.keras.metrics.Metric):
+    """Adds up shares of the classes, of one kind or several."""
+
+    def __init__(self, name, *shape):
         super().__init__(name)
-        self.shares = self.add_weight("shares", [num_classes], initializer="zeros")
+        self.shares = self.add_weight("shares", shape, initializer="zeros")
 
     def update_state(self, shares):
         self.shares.assign_add(shares)
@@ -249,9 +266,42 @@ class ClassBalance(tf.keras.metrics.Metric):
     def count(self):
         return tf.reduce_sum(self.shares)
 
+    def normalized(self):
+        return self.shares / tf.maximum(tf.reduce_sum(self.shares, axis=-1, keepdims=True), 1.0)
+
+
+class ClassBalance(ClassMetric):
+    """Entropy of the shares of the classes [K], as a part of the largest possible one."""
+
     def result(self):
-        shares = self.shares / tf.maximum(self.count, 1.0)
+        shares = self.normalized()
         return -tf.reduce_sum(tf.math.xlogy(shares, shares)) / math.log(self.shares.shape[0])
+
+
+class ClassDistance(ClassMetric):
+    """Half the sum of the differences between the shares of the classes in labels and in predictions [2, K]."""
+
+    def __init__(self, name, num_classes):
+        super().__init__(name, 2, num_classes)
+
+    def result(self):
+        labels, predictions = tf.unstack(self.normalized())
+        return tf.reduce_sum(tf.abs(predictions - labels)) / 2
+
+
+class ClassExcess(ClassDistance):
+    """The largest difference by which the share of a class in predictions exceeds that in labels."""
+
+    def result(self):
+        labels, predictions = tf.unstack(self.normalized())
+        return tf.reduce_max(predictions - labels)
+
+
+CLASS_METRICS = {
+    "pseudo_label_balance": ClassBalance,
+    "pseudo_label_distance": ClassDistance,
+    "pseudo_label_excess": ClassExcess,
+}
 
 
 def _create_average(create_network):

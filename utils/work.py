@@ -1,6 +1,6 @@
-"""Work spread over processes: results in order, and only a few jobs read ahead of those that are done.
+"""Work spread over processes, or a cluster: results in order.
 
-with start_processes(workers=8) as ordered_map:
+with start_processes(workers=8) as ordered_map:     # only a few jobs are read ahead of those that are done
     for result in ordered_map(count_words, blocks_of_a_large_file):
         ...
 """
@@ -15,6 +15,21 @@ import multiprocessing
 import os
 import signal
 import threading
+
+from utils import beam
+
+
+def start_workers(folder, workers=1, runner="local", beam_args=""):
+    """What WorkConfig asks for: start_processes or, with runner="beam", utils.beam.start."""
+    return beam.start(beam_args, folder) if runner == "beam" else start_processes(workers)
+
+
+def check_runner(runner, beam_args):
+    """Raises ValueError before any work is done, if what should do it is not installed."""
+    if runner == "beam":
+        beam.create_options(beam_args)
+    elif beam_args:
+        raise ValueError(f"beam_args={beam_args!r}: expected only together with --runner=beam.")
 
 
 @contextlib.contextmanager

@@ -4,22 +4,22 @@ An .npz file has images, uint8 [n, height, width, 3] or [n, height, width, 1] or
 are unlabelled, labels, integers from 0 or strings. A .npy file has the images alone.
 """
 
-import contextlib
 import hashlib
 import io
 import math
-import zipfile
-import zlib
 
 import numpy as np
 from PIL import Image
 
 from image.datasets import decoded, image_files
 from image.datasets.source import Source, describe
+from utils import files
 
 FLAGS = {"train": "train_file", "unlabeled": "unlabeled_file", "test": "test_file"}
 IMAGES, LABELS = "images", "labels"  # the arrays of an .npz file
-RUN = 64  # images that are read at once
+SAVE_IMAGES = "write it with np.save(path, images)."
+SAVE_BOTH = "write it with np.savez(path, images=images, labels=labels)."
+BYTES_AT_ONCE = 1 << 23  # of images that are read at once, unless a single one has more
 
 
 # ---- in files -------------------------------------------------------------------------------------------------------
@@ -48,8 +48,8 @@ class ArrayFile:
 
     def __init__(self, path, flag, labelled):
         self.path, self.where = path, f"{flag}={path!r}"
-        with self._opened(IMAGES) as file:
-            shape, _, dtype = _read_header(file)
+        with self._opened() as (header, _):
+            shape, dtype = header.shape, header.dtype
         _check_images(shape, dtype, self.where)
         self.num_images, self.image_shape = shape[0], shape[1:]
         digest = hashlib.sha256(str(shape).encode())
@@ -60,8 +60,9 @@ class ArrayFile:
         self.checksum = digest.hexdigest()
 
     def _read_labels(self):
-        with self._opened(LABELS) as file:
-            labels = np.lib.format.read_array(file, allow_pickle=False)
+        if self.path.endswith(".npy"):
+            raise ValueError(f"{self.where} cannot be read (a .npy file has no {LABELS}): {SAVE_BOTH}")
+        labels = files.read_array(self.path, LABELS, SAVE_BOTH, self.where)
         _check_labels(labels, self.num_images, self.where)
         return labels.astype(str).tolist(), tuple(np.unique(labels).astype(str).tolist())
 
@@ -80,54 +81,27 @@ class ArrayFile:
     def _read_runs(self, positions):
         """Yields images, some at once: uint8 [n, *image_shape]."""
         num_bytes = math.prod(self.image_shape)
-        with self._opened(IMAGES) as file:
-            _, fortran_order, _ = _read_header(file)
+        with self._opened() as (header, file):
             start = file.tell()
-            if fortran_order:  # each image is spread over the whole file
-                file.seek(0)
-                file, start = io.BytesIO(np.lib.format.read_array(file).tobytes()), 0
-            for first, number in _split_into_runs(positions):
+            if header.fortran_order:  # each image is spread over the whole file
+                values = np.frombuffer(files.read_exactly(file, math.prod(header.shape)), np.uint8)
+                file, start = io.BytesIO(values.reshape(header.shape, order="F").tobytes()), 0
+            for first, number in _split_into_runs(positions, max(BYTES_AT_ONCE // num_bytes, 1)):
                 file.seek(start + first * num_bytes)
-                content = file.read(number * num_bytes)
-                if len(content) < number * num_bytes:
-                    raise ValueError(f"it breaks off after image {first} of {self.num_images}")
+                content = files.read_exactly(file, number * num_bytes)
                 yield np.frombuffer(content, np.uint8).reshape(number, *self.image_shape)
 
-    @contextlib.contextmanager
-    def _opened(self, name):
-        """Gives the file where an array begins; what goes wrong in the block is explained."""
-        try:
-            with contextlib.ExitStack() as stack:
-                file = stack.enter_context(open(self.path, "rb"))
-                if not self.path.endswith(".npy"):
-                    file = stack.enter_context(_open_member(stack.enter_context(zipfile.ZipFile(file)), name))
-                elif name != IMAGES:
-                    raise ValueError(f"a .npy file has no {name}")
-                yield file
-        except (OSError, EOFError, ValueError, KeyError, zipfile.BadZipFile, zlib.error) as error:
-            save = {(".npy", IMAGES): "np.save(path, images)"}.get((self.path[-4:], name))
-            save = save or "np.savez(path, images=images, labels=labels)"
-            raise ValueError(f"{self.where} cannot be read ({error}): write it with {save}.") from error
+    def _opened(self):
+        """Gives the header of the images, and the file where they begin; what goes wrong in the block is explained."""
+        name, advice = ("", SAVE_IMAGES) if self.path.endswith(".npy") else (IMAGES, SAVE_BOTH)
+        return files.open_array(self.path, name, advice, self.where)
 
 
-def _open_member(archive, name):
-    names = [member.removesuffix(".npy") for member in archive.namelist()]
-    if name not in names:
-        raise ValueError(f"its arrays are {', '.join(names) or 'none'}, {name} is missing")
-    return archive.open(f"{name}.npy")
-
-
-def _read_header(file):
-    """Shape, whether it is in Fortran order, and dtype of an array; the file is then where its content begins."""
-    readers = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
-    return readers[np.lib.format.read_magic(file)](file)
-
-
-def _split_into_runs(positions):
+def _split_into_runs(positions, most):
     """Yields (first, number) of images to read at once."""
     if not isinstance(positions, range):
         return ((int(position), 1) for position in positions)
-    return ((first, min(RUN, positions.stop - first)) for first in range(positions.start, positions.stop, RUN))
+    return ((first, min(most, positions.stop - first)) for first in range(positions.start, positions.stop, most))
 
 
 def _fit(image, image_size):
@@ -144,6 +118,7 @@ def _check_images(shape, dtype, where):
             f"{where} has images of shape={shape} and dtype={dtype}: expected uint8 values from 0 to 255 of shape "
             "[number, height, width, 3] or, for grey images, [number, height, width]."
         )
+    image_files.check_pixels(f"each image of {where}", shape[2], shape[1])
 
 
 def _check_labels(labels, num_images, where):

@@ -1,10 +1,11 @@
 """CIFAR-10. Both official forms store an image as its red, green and blue plane, each row by row."""
 
 import io
+import os
 import pickle
+import pickletools
 import tarfile
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -47,9 +48,9 @@ def read_split(raw_data_dir, split, allow_partial=False):
       allow_partial: take what is there when batch files are missing, or hold another number of images than the official
         ones. A record that breaks off is still an error.
     """
-    form, path = find_files(Path(raw_data_dir))
+    form, path = find_files(raw_data_dir)
     names = form.file_names(split)
-    contents = read_archive(form, path, names) if path.is_file() else read_folder(path, names)
+    contents = read_archive(form, path, names) if files.is_file(path) else read_folder(path, names)
     missing = [name for name in names if name not in contents]
     if missing and not (allow_partial and contents):
         raise ValueError(
@@ -57,7 +58,7 @@ def read_split(raw_data_dir, split, allow_partial=False):
             f"download again: {download_command(FACTS)} (allow_partial reads the batches that are there, if any)"
         )
     num_images = None if allow_partial else FACTS.split_sizes[split] // len(names)
-    batches = [form.parse(contents[name], path / name, num_images) for name in names if name in contents]
+    batches = [form.parse(contents[name], os.path.join(path, name), num_images) for name in names if name in contents]
     images, labels = zip(*batches)
     return np.ascontiguousarray(np.concatenate(images)), np.concatenate(labels)
 
@@ -71,21 +72,36 @@ class ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module, name):
         if (module, name) not in PICKLE_GLOBALS:
             raise pickle.UnpicklingError(f"refused the global {module}.{name}")
-        return super().find_class(module, name)
+        return _reconstruct if name == "_reconstruct" else super().find_class(module, name)
+
+
+def _reconstruct(kind, shape, dtype):
+    """An empty array, as each pickle begins one; another shape would ask for that much memory."""
+    if shape != (0,):
+        raise pickle.UnpicklingError(f"refused an array that begins with shape={shape}")
+    return np.ndarray.__new__(kind, shape, dtype)
+
+
+def _check_operations(content):
+    """Refuses texts longer than the file, and numbers of remembered objects that would ask for all memory there is."""
+    for operation, argument, _ in pickletools.genops(content):
+        if operation.name in ("PUT", "BINPUT", "LONG_BINPUT") and not 0 <= argument <= len(content):
+            raise pickle.UnpicklingError(f"refused to remember {argument} objects")
 
 
 def parse_pickled(content, path, num_images):
     """A dict with data, uint8 [N, 3072], and labels, a list of N numbers."""
     try:
+        _check_operations(content)
         batch = ArrayUnpickler(io.BytesIO(content), encoding="bytes").load()
         images = batch[b"data"].reshape(-1, *PLANES).transpose(0, 2, 3, 1)
-        labels = np.array(batch[b"labels"], np.int64)
+        labels = np.array(batch[b"labels"])
     except Exception as error:  # damaged bytes make the unpickler raise almost anything
         expected = f"a pickle of {num_images or 'some'} images"
-        found = f"{len(content)} bytes that fail with {type(error).__name__}: {error}"
+        found = f"{len(content)} bytes that fail with {type(error).__name__}: {files.reason_of(error)}"
         raise damaged_file(FACTS, path, expected, found) from error
     check_examples(FACTS, path, images, labels, num_images)
-    return images, labels
+    return images, labels.astype(np.int64)
 
 
 def parse_binary(content, path, num_images):
@@ -127,13 +143,13 @@ FORMS = (
 
 def find_files(raw_data_dir):
     """Returns the form and the path of what to read: an extracted folder, else an archive, else raw_data_dir itself."""
-    folders = [(form, raw_data_dir / form.folder) for form in FORMS]
-    archives = [(form, raw_data_dir / form.archive) for form in FORMS]
+    folders = [(form, os.path.join(raw_data_dir, form.folder)) for form in FORMS]
+    archives = [(form, os.path.join(raw_data_dir, form.archive)) for form in FORMS]
     for form, path in folders + archives + [(form, raw_data_dir) for form in FORMS]:
-        names = form.file_names("train") + form.file_names("test")
-        if (path.name == form.archive and path.is_file()) or any((path / name).is_file() for name in names):
+        paths = [os.path.join(path, name) for name in form.file_names("train") + form.file_names("test")]
+        if (os.path.basename(path) == form.archive and files.is_file(path)) or any(map(files.is_file, paths)):
             return form, path
-    looked_for = ", ".join(path.name for _, path in folders + archives)
+    looked_for = ", ".join(os.path.basename(path) for _, path in folders + archives)
     raise ValueError(
         f"No CIFAR-10 in raw_data_dir={str(raw_data_dir)!r}: looked for {looked_for} and for batch files in the folder "
         f"itself. Download it: {download_command(FACTS)} {raw_data_dir}"
@@ -142,15 +158,16 @@ def find_files(raw_data_dir):
 
 def read_folder(folder, names):
     """Returns the contents of those files that exist, by name."""
-    return {name: (folder / name).read_bytes() for name in names if (folder / name).is_file()}
+    paths = {name: os.path.join(folder, name) for name in names}
+    return {name: files.read_bytes(path) for name, path in paths.items() if files.is_file(path)}
 
 
 def read_archive(form, path, names):
     """Returns the contents of those members that exist, by name, without extracting to disk."""
     md5 = files.checksum(path, "md5")
     if md5 != form.md5:
-        raise damaged_file(FACTS, path, f"md5={form.md5}", f"md5={md5} ({path.stat().st_size} bytes)")
+        raise damaged_file(FACTS, path, f"md5={form.md5}", f"md5={md5} ({files.size(path)} bytes)")
     wanted = {f"{form.folder}/{name}": name for name in names}
-    with tarfile.open(path) as archive:
+    with files.open_file(path, "rb") as file, tarfile.open(fileobj=file) as archive:
         # In the order of the archive, because going back in a compressed file means to start over.
         return {wanted[member.name]: archive.extractfile(member).read() for member in archive if member.name in wanted}

@@ -15,10 +15,11 @@ import PIL
 from tqdm import tqdm
 
 from image.datasets.source import Source, describe, parse_facts
-from utils import files, records
+from utils import files, locks, records
 
 MIN_SIZE, MAX_SIZE, MAX_DEFAULT_SIZE = 8, 512, 224
 SPLITS = ("train", "unlabeled", "test")
+WRITTEN = ("images.bin", "labels.npy", "info.json")
 NUM_SHOWN = 5
 
 
@@ -38,29 +39,47 @@ def open_decoded(name, splits, data_dir, image_size=0, flip=False):
     decoded_dir = os.path.join(data_dir, "decoded")
     info_path = os.path.join(decoded_dir, "info.json")
     identity = identify(splits, image_size, flip)
-    if not is_decoded(data_dir, identity):
-        image_size = image_size or choose_image_size(splits)
-        with records.explain_refusal(data_dir):
-            os.makedirs(decoded_dir, exist_ok=True)
-            if os.path.exists(info_path):
-                os.remove(info_path)  # it would describe what is overwritten now
-            info = decode(name, splits, data_dir, image_size, flip)
-            files.write_json(info_path, info | {"identity": identity})
-    info = files.read_json(info_path)
+    with records.explain_refusal(data_dir):
+        files.make_folder(decoded_dir)
+    # Of several processes, such as the replicas of a preprocessing, one decodes.
+    with locks.hold(decoded_dir, "another preprocessing", "wait for its end.", wait=True):
+        files.remove_leftovers(*(os.path.join(decoded_dir, name) for name in WRITTEN), skipped_path(data_dir))
+        if not is_decoded(data_dir, identity):
+            image_size = image_size or choose_image_size(splits)
+            with records.explain_refusal(data_dir):
+                if files.exists(info_path):
+                    files.remove(info_path)  # it would describe what is overwritten now
+                info = decode(name, splits, data_dir, image_size, flip)
+                files.write_json(info_path, info | {"identity": identity})
+        info = read_info(decoded_dir)
     report_skipped(info["num_skipped"], splits, data_dir)
-    return Source(parse_facts(info["facts"]), DecodedImages(decoded_dir), info["checksums"])
+    return Source(info["facts"], DecodedImages(decoded_dir, identity), info["checksums"])
+
+
+def read_info(decoded_dir):
+    """The content of info.json, with Facts."""
+    path = os.path.join(decoded_dir, "info.json")
+    fields = {"facts": dict, "checksums": dict, "num_skipped": int, "identity": str}
+    info = files.check_fields(path, files.read_json(path), fields)
+    files.check_fields(f"{path}, checksums", info["checksums"], dict.fromkeys(SPLITS, str))
+    return info | {"facts": parse_facts(f"{path}, facts", info["facts"])}
 
 
 class DecodedImages(NamedTuple):
     """Reads decoded images when called."""
 
     decoded_dir: str
+    identity: str
 
     def __call__(self):
-        facts = files.read_json(os.path.join(self.decoded_dir, "info.json"))["facts"]
-        labels = np.load(os.path.join(self.decoded_dir, "labels.npy"))
-        images = _map_images(self.decoded_dir, len(labels), facts["image_size"])
-        num_train, num_unlabeled = facts["train_size"], facts["train_size"] + facts["extra_size"]
+        info, labels_path = read_info(self.decoded_dir), os.path.join(self.decoded_dir, "labels.npy")
+        facts, labels = info["facts"], files.read_array(labels_path)
+        if info["identity"] != self.identity:
+            raise ValueError(f"{self.decoded_dir} was changed by another preprocessing: start again.")
+        num_train, num_unlabeled = facts.train_size, facts.train_size + facts.extra_size
+        if labels.dtype != np.int64 or labels.shape != (num_unlabeled + facts.test_size,):
+            raise ValueError(f"{labels_path} does not fit info.json beside it: delete {self.decoded_dir}.")
+        images = _map_images(self.decoded_dir, len(labels), facts.image_size)
         return {
             "train": (images[:num_train], labels[:num_train]),
             "unlabeled": (images[:num_unlabeled], None),  # those with a label, too
@@ -70,8 +89,10 @@ class DecodedImages(NamedTuple):
 
 def _map_images(decoded_dir, num_images, image_size):
     """All decoded images, of which the system loads into memory what is used."""
-    path = os.path.join(decoded_dir, "images.bin")
-    return np.asarray(np.memmap(path, np.uint8, "r", shape=(num_images, image_size, image_size, 3)))
+    path, num_bytes = os.path.join(decoded_dir, "images.bin"), num_images * image_size**2 * 3
+    if files.size(path) != num_bytes:
+        raise ValueError(f"{path} has {files.size(path)} bytes, expected {num_bytes}: delete {decoded_dir}.")
+    return files.map_array(path, np.uint8, (num_images, image_size, image_size, 3))
 
 
 # ---- before decoding ------------------------------------------------------------------------------------------------
@@ -97,9 +118,9 @@ def identify(splits, image_size, flip):
 
 def is_decoded(data_dir, identity):
     paths = [os.path.join(data_dir, "decoded", name) for name in ("images.bin", "labels.npy", "info.json")]
-    if not all(map(os.path.exists, [skipped_path(data_dir), *paths])):
+    if not all(map(files.exists, [skipped_path(data_dir), *paths])):
         return False
-    return files.read_json(paths[-1])["identity"] == identity
+    return read_info(os.path.join(data_dir, "decoded"))["identity"] == identity
 
 
 def choose_image_size(splits):
@@ -128,7 +149,8 @@ def decode(name, splits, data_dir, image_size, flip):
     decoded_dir, written = os.path.join(data_dir, "decoded"), Written({}, [], [], {})
     with files.replacing(os.path.join(decoded_dir, "images.bin"), "wb") as file:
         write_images(file, splits, image_size, written)
-    np.save(os.path.join(decoded_dir, "labels.npy"), np.array(written.labels, np.int64))
+    with files.replacing(os.path.join(decoded_dir, "labels.npy"), "wb") as file:
+        np.save(file, np.array(written.labels, np.int64))
     with files.replacing(skipped_path(data_dir), "wb") as file:  # names of files may be any bytes
         file.writelines(f"{line}\n".encode(errors="surrogateescape") for line in written.skipped)
     check_counts(splits, written.counts, written.labels, data_dir)
@@ -176,8 +198,8 @@ def check_counts(splits, counts, labels, data_dir):
     for number, class_name in enumerate(splits["train"].class_names):
         if number not in found:
             raise ValueError(
-                f"the class {class_name!r} has no image that can be read among the training data: add some, or remove "
-                f"its folder ({where})."
+                f"the class {files.shorten(class_name)} has no image that can be read among the training data: add "
+                f"some, or remove its folder ({where})."
             )
     for split in splits:
         if not counts[split]:
@@ -199,6 +221,6 @@ def report_skipped(num_skipped, splits, data_dir):
         return
     path = skipped_path(data_dir)
     print(f"{num_skipped} images cannot be read and are left out; all are listed in {path}:")
-    with open(path, errors="surrogateescape") as file:
+    with files.open_file(path, "rb") as file:
         for line in itertools.islice(file, NUM_SHOWN):
-            print("  " + line.rstrip("\n").split("\t")[-1])
+            print("  " + line.decode(errors="surrogateescape").rstrip("\n").split("\t")[-1])

@@ -9,6 +9,7 @@ import itertools
 import os
 
 from image.datasets import decoded, image_files
+from utils import files
 
 FLAGS = {"train": "train_dir", "unlabeled": "unlabeled_dir", "test": "test_dir"}
 READ_AHEAD = 256  # images that are decoded at once
@@ -24,7 +25,7 @@ def open_folders(train_dir, unlabeled_dir="", test_dir=""):
     folders = dict(zip(FLAGS, (train_dir, unlabeled_dir, test_dir)))
     folders = {split: folder for split, folder in folders.items() if folder}
     for (split, folder), (other_split, other) in itertools.permutations(folders.items(), 2):
-        if os.path.join(os.path.realpath(folder), "").startswith(os.path.join(os.path.realpath(other), "")):
+        if os.path.join(files.resolve(folder), "").startswith(os.path.join(files.resolve(other), "")):
             raise ValueError(
                 f"{FLAGS[split]}={folder!r} lies in {FLAGS[other_split]}={other!r}: use folders apart. The images of "
                 "train_dir are used as unlabelled images anyway."
@@ -44,7 +45,7 @@ class ImageFolder:
     """
 
     def __init__(self, folder, flag, labelled):
-        if not os.path.isdir(folder):
+        if not files.is_folder(folder):
             raise ValueError(f"{flag}={folder!r} is no folder: expected images in it.")
         self.folder = folder
         self.class_names = _class_folders(folder, flag) if labelled else ()
@@ -60,8 +61,8 @@ class ImageFolder:
         """From names, sizes and times: to read all files for it would take as long as to use them."""
         digest = hashlib.sha256()
         for path in self.paths:
-            status = os.stat(path) if os.path.exists(path) else None  # a broken link
-            line = f"{os.path.relpath(path, self.folder)}\0{status and (status.st_size, status.st_mtime_ns)}\0"
+            status = files.status(path) if files.exists(path) else None  # a broken link
+            line = f"{os.path.relpath(path, self.folder)}\0{status}\0"
             digest.update(line.encode(errors="surrogateescape"))
         return digest.hexdigest()
 
@@ -89,10 +90,11 @@ class ImageFolder:
 
 
 def _class_folders(folder, flag):
-    outside = [entry.name for entry in os.scandir(folder) if entry.is_file() and image_files.is_image(entry.name)]
+    _, folders, names = next(files.walk(folder))
+    outside = [name for name in names if image_files.is_image(name)]
     if outside:
         raise ValueError(
             f"{flag}={folder!r} has {len(outside)} images that lie in no class folder, such as {min(outside)}: "
             "move them into a folder with the name of their class, or into unlabeled_dir."
         )
-    return tuple(sorted(entry.name for entry in os.scandir(folder) if entry.is_dir() and entry.name[0] != "."))
+    return tuple(sorted(name for name in folders if name[0] != "."))

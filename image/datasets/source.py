@@ -1,11 +1,14 @@
 """What a data set is to the rest of the package: facts about it, and a function that reads it."""
 
+import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+
+from utils import files
 
 # In which order training examples are candidates for a label. The published CIFAR-10 subsets are the first images of
 # the files; those of SVHN are the first of this permutation.
@@ -32,7 +35,15 @@ class Facts:
 
     def __post_init__(self):
         if self.label_order not in LABEL_ORDERS:
-            raise ValueError(f"label_order={self.label_order!r} is unknown: use one of {', '.join(LABEL_ORDERS)}.")
+            order = files.shorten(self.label_order)
+            raise ValueError(f"label_order={order} is unknown: use one of {', '.join(LABEL_ORDERS)}.")
+        if len(self.class_names) < 2:
+            raise ValueError(f"class_names={files.shorten(self.class_names)}: expected at least two.")
+        for name, low in (("mean", 0), ("std", 1e-6)):
+            values = getattr(self, name)
+            if len(values) != 3 or not all(low <= value <= 1 for value in values):
+                found = files.shorten(values)
+                raise ValueError(f"{name}={found}: expected three numbers from {low:g} to 1, one for each channel.")
 
     @property
     def num_classes(self):
@@ -44,9 +55,25 @@ class Facts:
         return {split: size for split, size in sizes.items() if size}
 
 
-def parse_facts(values):
-    """Facts from what JSON makes of dataclasses.asdict(facts)."""
-    return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+FACT_FIELDS = {"name": str, "image_size": range(1, 10_001), "class_names": list, "mean": [float], "std": [float]}
+FACT_FIELDS |= {"flip": bool, "train_size": int, "test_size": int}
+
+
+def parse_facts(path, values):
+    """Facts from what JSON makes of dataclasses.asdict(facts); path: where it was read, for messages."""
+    files.check_fields(path, values, FACT_FIELDS, {"extra_size": int, "label_order": str})
+    known = {field.name for field in dataclasses.fields(Facts)}
+    unknown = sorted(set(values) - known)
+    if unknown:
+        raise ValueError(
+            f"{path}: {files.join_names(unknown)} is unknown: expected {', '.join(sorted(known))}; {files.RESTORE}"
+        )
+    if not all(isinstance(name, (str, int, float)) and name == name for name in values["class_names"]):
+        raise ValueError(f"{path}: class_names: expected texts or numbers; {files.RESTORE}")
+    try:
+        return Facts(**{key: tuple(value) if isinstance(value, list) else value for key, value in values.items()})
+    except ValueError as error:
+        raise ValueError(f"{path}: {error} {files.RESTORE.capitalize()}") from error
 
 
 class Source(NamedTuple):
@@ -127,6 +154,8 @@ def check_examples(facts, path, images, labels, num_images):
     """Refuses arrays that do not fit the data set. num_images=None: as many as there are labels."""
     num_images = len(labels) if num_images is None else num_images
     shape = (num_images, facts.image_size, facts.image_size, 3)
+    if labels.dtype.kind not in "iu":
+        raise damaged_file(facts, path, "labels that are whole numbers", f"labels of type {labels.dtype}")
     if images.dtype != np.uint8 or images.shape != shape or labels.shape != shape[:1]:
         found = f"{images.dtype} images of shape {images.shape} and {len(labels)} labels"
         raise damaged_file(facts, path, f"uint8 images of shape {shape} and {num_images} labels", found)

@@ -46,5 +46,6 @@ def classifier_head(inputs, num_classes, initializer=None):
     """Global average pooling and a dense layer, whose initial range is set by the number of classes by default."""
     limit = 1.0 / num_classes**0.5
     initializer = initializer or tf.keras.initializers.RandomUniform(-limit, limit)
-    pooled = layers.GlobalAveragePooling2D()(inputs)
+    # In 32 bits, whatever the layers before compute in.
+    pooled = layers.GlobalAveragePooling2D(dtype="float32")(inputs)
     return layers.Dense(num_classes, kernel_initializer=initializer, dtype="float32", name="logits")(pooled)

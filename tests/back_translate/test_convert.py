@@ -175,3 +175,20 @@ def test_ctranslate2_that_is_not_installed_is_asked_for(monkeypatch, model):
     monkeypatch.setitem(sys.modules, "ctranslate2", None)
     with pytest.raises(ValueError, match="pip install -r requirements-translation.txt"):
         engines.create_engine("ctranslate2", model)
+
+
+@pytest.mark.parametrize("content", ["[]", '{"eos_token": 3}', '{"add_source_eos": "yes"}', "{"])
+def test_settings_of_another_converter_that_have_the_wrong_shape_are_named(tmp_path, content):
+    for name in ("model.bin", "source.spm", "target.spm"):
+        (tmp_path / name).touch()
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match="config.json"):
+        engines.load_pieces(str(tmp_path))
+
+
+def test_damaged_sentencepiece_files_are_named(tmp_path):
+    pytest.importorskip("sentencepiece")
+    for name in ("model.bin", "source.spm", "target.spm"):
+        (tmp_path / name).write_bytes(b"garbage")
+    with pytest.raises(ValueError, match="source.spm or .*target.spm cannot be read .*: download the model again"):
+        engines.load_pieces(str(tmp_path))

@@ -1,5 +1,7 @@
 """Sentences to paragraphs: as many lines as there were, whatever the sentences became."""
 
+import json
+
 import pytest
 
 from back_translate import stage_files
@@ -80,3 +82,28 @@ def test_of_two_workers_that_finish_together_one_joins_and_none_fails(tmp_path, 
     with stage_files.create(output, {}):
         main()
     assert "para.txt.part is being written by another process" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "{}", "[" * 100_000, '{"stage": "split"}', '{"stage": "split", '])
+def test_stage_files_of_the_wrong_shape_are_refused(tmp_path, content):
+    paths = split(tmp_path)
+    (tmp_path / f"{paths[0]}.json").write_text(content)
+    with pytest.raises(ValueError, match="s0of1.txt"):
+        join_files(paths, paths, str(tmp_path / "para.txt"))
+
+
+@pytest.mark.parametrize("replicas", [10**18, -1, 1.0, "1"])
+def test_a_number_of_workers_beyond_reason_is_refused(tmp_path, replicas):
+    paths = split(tmp_path)
+    settings = json.loads((tmp_path / f"{paths[0]}.json").read_text())
+    (tmp_path / f"{paths[0]}.json").write_text(json.dumps(settings | {"replicas": replicas}))
+    with pytest.raises(ValueError, match="replicas="):
+        join_files(paths, paths, str(tmp_path / "para.txt"))
+
+
+@pytest.mark.parametrize("count", ["9" * 10, "-1", "1.0", "", "9" * 5000])
+def test_a_count_that_is_no_number_of_sentences_is_refused(tmp_path, count):
+    paths = split(tmp_path)
+    (tmp_path / f"{paths[0]}.counts.json").write_text(f"[\n{count}\n]\n")
+    with pytest.raises(ValueError, match="counts.json, line 2: expected a number"):
+        join_files(paths, paths, str(tmp_path / "para.txt"))

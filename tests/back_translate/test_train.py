@@ -331,6 +331,73 @@ def test_a_missing_or_misshapen_weight_is_named(tmp_path):
         model_files.load_model(str(tmp_path))
 
 
+BAD_CONFIGS = {
+    "a list": lambda good: [],
+    "nothing": lambda good: {},
+    "a text for the model": lambda good: {"model": "small"},
+    "a size that is missing": lambda good: {"model": {"vocab_size": 50}},
+    "layers without end": lambda good: {"model": good | {"num_encoder_layers": 2**63}},
+    "no layers": lambda good: {"model": good | {"num_decoder_layers": 0}},
+    "no heads": lambda good: {"model": good | {"num_heads": 0}},
+    "a size that is a text": lambda good: {"model": good | {"hidden_size": "8"}},
+    "a size that is true": lambda good: {"model": good | {"num_heads": True}},
+    "an unknown size": lambda good: {"model": good | {"depth": 2}},
+    "a language that does not exist": lambda good: {"model": good | {"target_space_id": 32}},
+    "heads that do not divide": lambda good: {"model": good | {"num_heads": 3}},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_CONFIGS)
+def test_a_stored_configuration_is_checked_before_anything_is_made_of_it(tmp_path, kind):
+    config, _, _ = save_random_model(tmp_path)
+    content = BAD_CONFIGS[kind](dataclasses.asdict(config))
+    (tmp_path / "config.json").write_text(json.dumps(content))
+    with pytest.raises(ValueError, match="config.json"):
+        model_files.load_model(str(tmp_path))
+
+
+def change_weights(folder, **changes):
+    with np.load(folder / "weights.npz") as stored:
+        arrays = dict(stored) | changes
+    np.savez(folder / "weights.npz", **arrays)
+
+
+@pytest.mark.parametrize(
+    "weight", [np.full([24], np.nan), np.full([24], np.inf, np.float16), np.full([24], "x"), np.zeros([24], np.int8)]
+)
+def test_weights_that_are_no_finite_numbers_are_refused(tmp_path, weight):
+    save_random_model(tmp_path)
+    change_weights(tmp_path, **{"encoder/layer_0/ffn/conv1/bias": weight})
+    with pytest.raises(ValueError, match="weights.npz: encoder/layer_0/ffn/conv1/bias h.*: restore the model"):
+        model_files.load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("scale", [np.ones([3, 1]), np.ones([24, 1], complex), np.full([24, 1], 3e38)])
+def test_scales_that_do_not_fit_are_refused(tmp_path, scale):
+    config, vocabulary, weights = save_random_model(tmp_path)
+    model_files.save_model(str(tmp_path), config, vocabulary, weights, "int8")
+    change_weights(tmp_path, **{"encoder/layer_0/ffn/conv2/kernel::scale": scale})
+    with pytest.raises(ValueError, match="weights.npz: encoder/layer_0/ffn/conv2/kernel h.*: restore the model"):
+        model_files.load_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("length", [None, 0, 10, 1000, -100])
+def test_weights_that_are_missing_or_cut_are_named(tmp_path, length):
+    save_random_model(tmp_path)
+    path = tmp_path / "weights.npz"
+    content = path.read_bytes()
+    path.unlink() if length is None else path.write_bytes(content[:length])
+    with pytest.raises(ValueError, match=r"weights.npz cannot be read \(.*\): restore the model, or train it again"):
+        model_files.load_model(str(tmp_path))
+
+
+def test_a_vocabulary_that_is_not_utf8_is_named(tmp_path):
+    save_random_model(tmp_path)
+    (tmp_path / "vocab.subwords").write_bytes(b"'<pad>'\n'<EOS>'\n'caf\xe9'\n")
+    with pytest.raises(ValueError, match="vocab.subwords is not UTF-8"):
+        model_files.load_model(str(tmp_path))
+
+
 def test_another_folder_is_no_model(tmp_path):
     with pytest.raises(ValueError, match=f"{tmp_path} is not a translation model"):
         model_files.load_model(str(tmp_path))

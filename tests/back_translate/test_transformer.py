@@ -1,3 +1,5 @@
+import pathlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -97,8 +99,27 @@ def test_other_checkpoints_are_refused(tmp_path):
     path = write_checkpoint(tmp_path / "model.ckpt", {"bert/embeddings": np.zeros([2, 2], np.float32)})
     with pytest.raises(ValueError, match="expected a tensor2tensor Transformer with shared embeddings"):
         read_checkpoint(path, HEADS)
-    with pytest.raises(ValueError, match="no_such is not a TensorFlow checkpoint"):
+    with pytest.raises(ValueError, match="no_such cannot be read .*: give the prefix of a whole TensorFlow checkpoint"):
         read_checkpoint(str(tmp_path / "no_such"), HEADS)
+
+
+@pytest.mark.parametrize("ending", [".index", ".data-00000-of-00001"])
+@pytest.mark.parametrize("damage", ["flipped", "cut", "empty"])
+def test_a_damaged_checkpoint_is_named(variables, tmp_path, ending, damage):
+    prefix = write_checkpoint(tmp_path / "model.ckpt", variables)
+    path = pathlib.Path(prefix + ending)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes({"flipped": content, "cut": content[: len(content) // 2], "empty": b""}[damage])
+    with pytest.raises(ValueError, match="model.ckpt-500000 cannot be read .*: give the prefix of a whole"):
+        read_checkpoint(prefix, HEADS)
+
+
+def test_a_checkpoint_with_numbers_that_are_not_finite_is_refused(variables, tmp_path):
+    name = next(name for name in variables if name.endswith("encoder/layer_0/ffn/conv1/bias"))
+    changed = variables | {name: np.full_like(variables[name], np.inf)}
+    with pytest.raises(ValueError, match="encoder/layer_0/ffn/conv1/bias has .*expected finite numbers"):
+        read_checkpoint(write_checkpoint(tmp_path / "model.ckpt", changed), HEADS)
 
 
 def test_heads_must_divide_the_width(checkpoint):

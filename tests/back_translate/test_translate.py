@@ -14,6 +14,7 @@ from back_translate.join_paragraphs import join_files
 from back_translate.split_paragraphs import split_file
 from back_translate.translate import translate_file
 from tests.back_translate.small_translation import FunctionEngine, write_model
+from tests.full_disk import full_disk
 from tests.programs import run_main
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -349,3 +350,15 @@ def test_lines_are_read_one_by_one(tmp_path):
     assert [next(lines), next(lines)] == ["one", "two"]
     with pytest.raises(ValueError, match="line 3 is not UTF-8"):
         next(lines)
+
+
+def test_a_full_disk_is_named_with_the_file_and_what_to_do(tmp_path, monkeypatch, sentences_path):
+    use_function(monkeypatch, str.upper)
+    (tmp_path / "model").mkdir()
+    output = tmp_path / "out.txt"
+    message = r"out.txt cannot be written \(.*\): make room there, and give the same"
+    with full_disk(500), pytest.raises(ValueError, match=message):
+        translate_file(sentences_path, str(output), "tensorflow", str(tmp_path / "model"), SAMPLING, block_size=3)
+    assert not output.exists()
+    translate_file(sentences_path, str(output), "tensorflow", str(tmp_path / "model"), SAMPLING, block_size=3)
+    assert output.read_text().split("\n")[:-1] == [sentence.upper() for sentence in SENTENCES]

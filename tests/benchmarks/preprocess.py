@@ -32,11 +32,16 @@ class Images(NamedTuple):
         return {"unlabeled": (images, None)}
 
 
-def write_copies(cifar_file, num_copies, workers):
-    """Writes all copies. Returns records per second without the start of the processes, and bytes per record."""
+def write_copies(cifar_file, num_copies, workers, **options):
+    """Writes all copies. Returns records per second without the start of the processes, and bytes per record.
+
+    Args:
+      options: runner and beam_args of image.preprocess.write_records.
+    """
     with tempfile.TemporaryDirectory() as folder:
         config = DataConfig(data_dir=folder, aug_copy=num_copies)
-        preprocess.write_records(config, Source(cifar10.FACTS, Images(cifar_file), {}), seed=0, workers=workers)
+        source = Source(cifar10.FACTS, Images(cifar_file), {})
+        preprocess.write_records(config, source, seed=0, workers=workers, **options)
         shards = [os.stat(path) for path in glob.glob(f"{folder}/**/*.tfrecord", recursive=True)]
     # From the first finished shard to the last: what the first wave of shards took is not counted, nor its records.
     shards.sort(key=lambda shard: shard.st_mtime)

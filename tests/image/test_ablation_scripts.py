@@ -59,4 +59,4 @@ def test_an_ablation_trains_what_is_missing_and_writes_its_table(root):
     assert float(row["deviation"]) == pytest.approx(abs(error_rate - 0.5) / 2**0.5)
     table = (runs / "report.md").read_text()
     assert table in process.stdout and table.splitlines()[2].startswith("| 10 unlabelled | ") and " ± " in table
-    assert (runs / "report.png").exists()
+    assert (runs / "report.html").exists()

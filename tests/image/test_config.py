@@ -60,7 +60,7 @@ RECIPES = {
 def read_config(script):
     """The configuration that a script makes of its flags."""
     text = (Path(__file__).parent.parent.parent / f"scripts/{script}.sh").read_text()
-    given = dict(re.findall(r"\s--(\w+)=([^\s\"]\S*)", text))
+    given = dict(re.findall(r"[\s(]--(\w+)=([^\s\")][^\s)]*)", text))
     fields = [field for field in dataclasses.fields(Config) if field.name in given]
     return Config(**{field.name: field.type(given[field.name]) for field in fields})
 

@@ -4,12 +4,14 @@ import dataclasses
 import functools
 import hashlib
 import io
+import json
 import os
 import pickle
 import pickletools
 import re
 import struct
 import tarfile
+import zlib
 
 import numpy as np
 import pytest
@@ -18,7 +20,7 @@ import scipy.io
 from image import datasets
 from image.config import PreprocessConfig
 from image.datasets import cifar10, digits, svhn
-from image.datasets.source import LABEL_ORDERS
+from image.datasets.source import LABEL_ORDERS, parse_facts
 
 PER_BATCH = 4
 BATCHES = ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5", "test_batch")
@@ -349,6 +351,17 @@ def test_an_archive_must_have_the_official_md5(tmp_path):
         cifar10.read_split(tmp_path, "train", allow_partial=True)
 
 
+@pytest.mark.parametrize("labels", [[1.7, 2.0, 3.0, 4.0], ["1", "2", "3", "4"], [None] * 4])
+def test_labels_that_are_no_whole_numbers_are_an_error(tmp_path, examples, labels):
+    write_cifar10(tmp_path / PYTHON, examples)
+    batch = {b"data": np.zeros((4, 3072), np.uint8), b"labels": labels}
+    (tmp_path / PYTHON / "test_batch").write_bytes(pickle.dumps(batch, protocol=2))
+    with pytest.raises(
+        ValueError, match="test_batch is not a whole cifar10 file: expected labels that are whole numbers"
+    ):
+        cifar10.read_split(tmp_path, "test")
+
+
 # SVHN.
 
 
@@ -426,3 +439,107 @@ def test_digits_are_split_without_overlap_and_always_alike():
     assert test.shape == (500, 32, 32, 3) and test_labels.shape == (500,)
     assert not {image.tobytes() for image in train} & {image.tobytes() for image in test}
     np.testing.assert_array_equal(test, digits.read_split("", "test")[0])
+
+
+def savemat(path, compressed, labels_type=np.uint8):
+    images, labels = random_examples(6)
+    arrays = {"X": np.transpose(images, (1, 2, 3, 0)), "y": (labels + 1).astype(labels_type)[:, np.newaxis]}
+    scipy.io.savemat(path, {"note": "x", "more": np.arange(5.0)} | arrays, do_compression=compressed)
+    return images, (labels + 1) % 10
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+@pytest.mark.parametrize("labels_type", [np.uint8, np.int32, np.float64])
+def test_matlab_files_of_all_kinds_are_read(tmp_path, small_svhn, compressed, labels_type):
+    expected = savemat(tmp_path / "train_32x32.mat", compressed, labels_type)
+    for found, array in zip(svhn.read_split(tmp_path, "train"), expected):
+        np.testing.assert_array_equal(found, array)
+
+
+def test_a_changed_type_in_a_matlab_file_is_an_error_and_no_crash(tmp_path, small_svhn):
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, compressed=False)
+    content = bytearray(path.read_bytes())
+    position = content.index(b"\x02\x00\x00\x00\x00\x48\x00\x00")  # the tag of 18432 bytes, uint8
+    content[position] = 15
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="X has values of type 15: expected numbers"):
+        svhn.read_split(tmp_path, "train")
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_mutations_of_a_matlab_file_are_read_or_end_in_one_line(tmp_path, small_svhn, compressed):
+    path, rng = tmp_path / "train_32x32.mat", np.random.default_rng(0)
+    savemat(path, compressed)
+    whole = path.read_bytes()
+    for _ in range(300):
+        content = bytearray(whole)
+        for position in rng.integers(0, 400 if rng.random() < 0.8 else len(content), 3):
+            content[position] = rng.choice([0, 1, 15, 127, 255, rng.integers(256)])
+        path.write_bytes(content[: rng.integers(len(content))] if rng.random() < 0.1 else content)
+        try:
+            images, labels = svhn.read_split(tmp_path, "train")
+            assert images.shape == (6, 32, 32, 3) and labels.min() >= 0 and labels.max() < 10
+        except ValueError as error:
+            assert "train_32x32.mat is not a whole svhn file" in str(error) and "\n" not in str(error)
+
+
+def test_an_element_that_claims_to_be_huge_is_not_unpacked(tmp_path, small_svhn):
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, compressed=True)
+    packed = zlib.compress(struct.pack("<II", 14, 2**32 - 1) + bytes(100))
+    path.write_bytes(path.read_bytes()[:128] + struct.pack("<II", 15, len(packed)) + packed)
+    with pytest.raises(ValueError, match=rf"an element is said to be {2**32 + 7} bytes, packed into {len(packed)}"):
+        svhn.read_split(tmp_path, "train")
+
+
+def test_a_file_of_the_official_size_must_have_the_official_md5(tmp_path, small_svhn, monkeypatch):
+    path = tmp_path / "train_32x32.mat"
+    savemat(path, compressed=True)
+    md5 = hashlib.md5(path.read_bytes()).hexdigest()
+    monkeypatch.setitem(svhn.OFFICIAL, "train", (path.stat().st_size, md5))
+    svhn.read_split(tmp_path, "train")
+    monkeypatch.setitem(svhn.OFFICIAL, "train", (path.stat().st_size, "0" * 32))
+    with pytest.raises(ValueError, match=f"expected md5={'0' * 32}, found md5={md5}.*download_svhn.sh"):
+        svhn.read_split(tmp_path, "train", allow_partial=True)
+
+
+@pytest.mark.parametrize("labels", [[1.5, 2, 3, 4, 5, 6], [np.nan, 2, 3, 4, 5, 6], [np.inf, 2, 3, 4, 5, 6]])
+def test_svhn_labels_that_are_no_whole_numbers_are_an_error(tmp_path, small_svhn, labels):
+    images = np.transpose(random_examples(6)[0], (1, 2, 3, 0))
+    scipy.io.savemat(tmp_path / "train_32x32.mat", {"X": images, "y": np.array(labels)[:, np.newaxis]})
+    with pytest.raises(ValueError, match="expected labels that are whole"):
+        svhn.read_split(tmp_path, "train")
+
+
+def facts_as_json(**changes):
+    return {**dataclasses.asdict(cifar10.FACTS), **changes}
+
+
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ([], r"x.json holds \[\]: expected an object with name, image_size"),
+        ({}, "x.json: name is missing"),
+        (facts_as_json(mean=[1]), r"x.json: mean=\(1,\): expected three numbers from 0 to 1"),
+        (facts_as_json(mean=["a", 0, 0]), r"x.json: mean=\['a', 0, 0\]: expected a list, each a finite number"),
+        (facts_as_json(std=[0, 0.1, 0.1]), "x.json: std=.*: expected three numbers from 1e-06 to 1"),
+        (facts_as_json(image_size=0), "x.json: image_size=0: expected a whole number from 1 to 10000"),
+        (facts_as_json(image_size="32"), "x.json: image_size='32'"),
+        (facts_as_json(class_names=["a"]), r"x.json: class_names=\('a',\): expected at least two"),
+        (facts_as_json(class_names=[["a"], "b"]), "x.json: class_names: expected texts or numbers"),
+        (facts_as_json(flip="yes"), "x.json: flip='yes': expected true or false"),
+        (facts_as_json(label_order="random"), "x.json: label_order='random' is unknown"),
+        (facts_as_json(other=1), "x.json: other is unknown"),
+    ],
+)
+def test_facts_of_another_shape_are_described(values, message):
+    values = json.loads(json.dumps(values))
+    with pytest.raises(ValueError, match=message) as raised:
+        parse_facts("x.json", values)
+    assert str(raised.value).lower().endswith("delete it or restore it.")
+
+
+def test_facts_come_back_from_json():
+    for facts in (cifar10.FACTS, svhn.FACTS, dataclasses.replace(digits.FACTS, class_names=(1, 2.5))):
+        assert parse_facts("x.json", json.loads(json.dumps(dataclasses.asdict(facts)))) == facts

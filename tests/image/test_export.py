@@ -1,5 +1,6 @@
 """image/export.py: the exported model takes raw images and predicts what the evaluation network predicts."""
 
+import json
 import struct
 import zlib
 
@@ -158,14 +159,46 @@ def test_a_damaged_or_missing_array_file_is_named(tmp_path, content):
     path = tmp_path / "images.npy"
     if content is not None:
         path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"{path} cannot be read as an array \((?s:.*)\): write it with np\.save\."):
+    with pytest.raises(ValueError, match=rf"{path} cannot be read \((?s:.*)\): write it with np\.save\."):
         export.read_images(str(path), 32)
 
 
 def test_an_array_file_of_objects_or_without_rows_is_refused(tmp_path):
     np.save(tmp_path / "objects.npy", np.array([{"a": 1}], dtype=object))
-    with pytest.raises(ValueError, match=r"objects\.npy cannot be read as an array \(Object arrays"):
+    with pytest.raises(
+        ValueError, match=r"objects\.npy cannot be read \(shape=\(1,\), dtype=object: expected an array of"
+    ):
         export.read_images(str(tmp_path / "objects.npy"), 32)
     np.save(tmp_path / "number.npy", np.uint8(3))
     with pytest.raises(ValueError, match=r"images have shape=\(\) and dtype=uint8: expected a uint8 array"):
         export.read_images(str(tmp_path / "number.npy"), 32)
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied_export(tmp_path):
+    export_random_model(tmp_path / "export")
+    return tmp_path / "export"
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"image_size": 64}, r"takes {'images': \[32, 32, 3\]} and gives .*shape=\[10\], but .* \[64, 64, 3\]"),
+        ({"class_names": ["a", "b"]}, "and of 2 classes: export it again"),
+        ({"mean": []}, r"dataset\.json: mean=\(\): expected three numbers"),
+    ],
+)
+def test_facts_that_do_not_fit_the_model_are_refused(copied_export, changes, message):
+    facts = json.loads((copied_export / "dataset.json").read_text())
+    (copied_export / "dataset.json").write_text(json.dumps(facts | changes))
+    with pytest.raises(ValueError, match=message):
+        export.load(str(copied_export))
+
+
+def test_a_damaged_model_is_named(copied_export):
+    (copied_export / "saved_model.pb").write_bytes(b"garbage")
+    with pytest.raises(ValueError, match=rf"{copied_export}/saved_model.pb cannot be read .*: export it again"):
+        export.load(str(copied_export))

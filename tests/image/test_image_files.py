@@ -1,5 +1,6 @@
 """image/datasets/image_files.py: whatever Pillow reads becomes a square RGB array, and what it cannot read is named."""
 
+import concurrent.futures
 import io
 
 import numpy as np
@@ -130,8 +131,8 @@ def jpeg_content():
 @pytest.mark.parametrize(
     "content, reason",
     [
-        (b"", "cannot identify image file"),
-        (b"not an image", "cannot identify image file"),
+        (b"", "it is no image that Pillow"),
+        (b"not an image", "it is no image that Pillow"),
         (jpeg_content()[:300], ""),
         (jpeg_content()[:-200], "truncated"),
         (jpeg_content()[:2] + b"\xff\xd9", ""),
@@ -149,3 +150,57 @@ def test_no_size_is_read_from_a_file_that_is_no_image(tmp_path):
     (tmp_path / "image.jpg").write_bytes(b"")
     assert image_files.read_size(str(tmp_path / "image.jpg")) is None
     assert image_files.read_size(str(tmp_path / "missing.jpg")) is None
+
+
+# ---- limits ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_image_of_too_many_pixels_is_refused_before_it_is_decoded(tmp_path, monkeypatch):
+    path = save(np.zeros([20, 30, 3], np.uint8), tmp_path / "large.png")
+    monkeypatch.setattr(image_files, "MAX_PIXELS", 599)
+    monkeypatch.setattr(image_files, "to_rgb", lambda image: pytest.fail("decoded"))
+    with pytest.raises(ValueError, match=r"cannot be read as an image \(it has 30×20 pixels: expected at most 599\)"):
+        image_files.read_image(path, 16)
+
+
+def test_a_small_file_of_a_huge_image_is_refused(tmp_path):
+    Image.new("1", (13_000, 13_000)).save(tmp_path / "bomb.png")
+    assert (tmp_path / "bomb.png").stat().st_size < 100_000
+    with pytest.raises(ValueError, match="bomb.png cannot be read as an image"):
+        image_files.read_image(str(tmp_path / "bomb.png"), 32)
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16", "CMYK", "transparent P"])
+def test_large_images_are_converted_in_bands_to_the_same_pixels(tmp_path, monkeypatch, mode):
+    rng = np.random.default_rng(0)
+    image = Image.fromarray(rng.integers(0, 256, (50, 41, 4), np.uint8))
+    path = tmp_path / ("image.tif" if mode == "CMYK" else "image.png")
+    if mode == "I;16":
+        Image.fromarray(rng.integers(0, 65536, (50, 41)).astype(np.uint16)).save(path)
+    elif mode == "transparent P":
+        image.convert("RGB").quantize(16).save(path, transparency=3)
+    else:
+        image.convert("RGB" if mode == "CMYK" else "RGBA").convert(mode).save(path)
+    expected = image_files.read_image(str(path), 24)
+    monkeypatch.setattr(image_files, "PIXELS_PER_BAND", 41 * 7)
+    np.testing.assert_array_equal(image_files.read_image(str(path), 24), expected)
+
+
+def test_pixels_in_flight_are_bounded(tmp_path, monkeypatch):
+    paths = [save(colored_images(1)[0], tmp_path / f"{number}.png") for number in range(24)]
+    budget = image_files.Budget(2 * 32 * 32)
+    lowest, to_rgb = [budget.left], image_files.to_rgb
+    monkeypatch.setattr(image_files, "IN_FLIGHT", budget)
+    monkeypatch.setattr(image_files, "to_rgb", lambda image: lowest.append(budget.left) or to_rgb(image))
+    with concurrent.futures.ThreadPoolExecutor(8) as executor:
+        list(executor.map(lambda path: image_files.read_image(path, 16), paths))
+    assert min(lowest) >= 0 and budget.left == budget.total
+
+
+def test_an_image_above_the_budget_is_decoded_alone():
+    budget = image_files.Budget(10)
+    with budget.holding(1000):
+        assert budget.left == 0
+    with pytest.raises(KeyError), budget.holding(3):
+        raise KeyError
+    assert budget.left == 10

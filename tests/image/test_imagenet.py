@@ -15,6 +15,7 @@ from image import export, imagenet, imagenet_index, main, train
 from image.config import Config
 from tests.image.small_data import TINY_RUN
 from tests.programs import run_main
+from tests.shares import assert_shares_are_the_whole
 from utils.distribution import create_strategy
 
 ROOT = Path(__file__).parent.parent.parent
@@ -208,6 +209,39 @@ def test_incomplete_data_are_refused(message, data_dirs, tmp_path):
         imagenet_index.write_index(str(tmp_path / layout), num_classes=NUM_CLASSES)
 
 
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda index: [], r"index\.json holds \[\]: expected an object with layout"),
+        (lambda index: {}, r"index\.json: layout is missing"),
+        (lambda index: index | {"layout": "files"}, "layout='files'"),
+        (lambda index: index | {"splits": {}}, r"splits=\[\]"),
+        (lambda index: index | {"class_names": [1]}, r"class_names=\[1\]: expected a list, each a text"),
+        (lambda index: index | {"class_names": ["a", "b"]}, "train: files and labels do not fit"),
+        (lambda index: index | {"splits": index["splits"] | {"train": []}}, r"train holds \[\]"),
+        (lambda index: index | {"splits": index["splits"] | {"train": {"files": ["a"]}}}, "num_bytes is missing"),
+        (
+            lambda index: index | {"splits": index["splits"] | {"train": {"files": [], "num_bytes": [], "labels": []}}},
+            "there is no image that can be used",
+        ),
+    ],
+)
+def test_an_index_of_another_shape_is_described(data_dirs, tmp_path, change, message):
+    index = json.loads((data_dirs["shards"] / "index.json").read_text())
+    (tmp_path / "index.json").write_text(json.dumps(change(index)))
+    with pytest.raises(ValueError, match=rf"{message}.*write it again, with `python -m image") as raised:
+        imagenet_index.read_index(str(tmp_path))
+    assert "\n" not in str(raised.value)
+
+
+def test_an_image_of_too_many_pixels_is_skipped_without_decoding_it(monkeypatch):
+    content = io.BytesIO()
+    Image.new("1", (300, 200)).save(content, "PNG")
+    assert imagenet_index.why_undecodable(content.getvalue()) == ""
+    monkeypatch.setattr(imagenet_index.image_files, "MAX_PIXELS", 59_999)
+    assert imagenet_index.why_undecodable(content.getvalue()) == "300×200 pixels, expected at most 59,999"
+
+
 def test_training_wants_an_index_that_fits_the_files(data_dirs, tmp_path):
     with pytest.raises(
         ValueError, match=r"does not exist. Check the images once, with `python -m image.imagenet_index"
@@ -380,6 +414,16 @@ def test_evaluation_has_every_image_once_and_padding_of_weight_0(layout, data_di
     assert all(batch["sup"].shape == (4, SIZE, SIZE, 4) for batch in batches)
     assert weights.tolist() == [1] * 9 + [0] * 3
     assert sorted(labels[:9]) == sorted(number % NUM_CLASSES for number in range(NUM_VALIDATION))
+
+
+# Of 12 images, in a chunk, each of 4 hosts has 3; with chunks of 4 some are in two chunks.
+@pytest.mark.parametrize("layout, chunk", [("shards", 64), ("folders", 4)])
+def test_hosts_together_make_the_batches_of_one(layout, chunk, data_dirs, monkeypatch):
+    monkeypatch.setattr(imagenet, "CHUNK", chunk)
+    config = create_config(data_dirs[layout], train_batch_size=12, unsup_ratio=1, aug_ops="randaugment")
+    data = imagenet.open_data(config)
+    assert_shares_are_the_whole(lambda share: imagenet.create_train_dataset(config, data, 3, share), 2)
+    assert_shares_are_the_whole(lambda share: imagenet.create_eval_dataset(data.test, SIZE, 8, share), 2)
 
 
 # ---- a run ----------------------------------------------------------------------------------------------------------

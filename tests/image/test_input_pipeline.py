@@ -3,6 +3,8 @@
 import collections
 import dataclasses
 import itertools
+import json
+import os
 import re
 import shutil
 from pathlib import Path
@@ -13,7 +15,8 @@ import tensorflow as tf
 
 from image import input_pipeline, record_format
 from tests.image.small_data import plain_crop_flip, read_records, run_preprocess, tiny_config, write_cifar10
-from utils import preprocessing, record_stream
+from tests.shares import assert_shares_are_the_whole
+from utils import files, preprocessing, record_stream
 
 NUM_TRAIN, NUM_LABELLED, NUM_COPIES = 50, 20, 2
 IN_MEMORY, FROM_FILES = 100_000, 7  # shuffle_buffer: more and fewer than there are records
@@ -97,6 +100,23 @@ def test_the_labelled_part_is_the_same_with_and_without_unlabelled_examples(smal
     with_unlabelled = create_batches(tiny_config(small_data[1], unsup_ratio=3), 6)
     without = create_batches(tiny_config(small_data[1], unsup_ratio=0), 6)
     assert_same_batches([{key: batch[key] for key in ("sup", "label")} for batch in with_unlabelled], without)
+
+
+SHARED = [{}, {"sup_aug_ops": "randaugment"}, {"shuffle_buffer": FROM_FILES}, {"aug_mode": "online"}]
+
+
+@pytest.mark.parametrize("settings", [*SHARED, {"aug_mode": "online", "aug_ops": "cutout"}], ids=str)
+def test_hosts_together_make_the_batches_of_one(small_data, copied_data, settings):
+    if settings.get("aug_mode") == "online":  # the originals are there as a set of their own then
+        run_preprocess(small_data[1].parent / "raw", copied_data, data_type="unsup", aug_mode="online")
+    config = tiny_config(copied_data, **settings)
+    data = input_pipeline.open_data(config)
+    assert_shares_are_the_whole(lambda share: input_pipeline.create_train_dataset(config, data, 5, share), 2)
+
+
+def test_hosts_together_evaluate_each_example_once(small_data):
+    test = input_pipeline.open_data(tiny_config(small_data[1])).test  # 12: the last share of the last batch is empty
+    assert_shares_are_the_whole(lambda share: input_pipeline.create_eval_dataset(test, 32, 8, share), 2)
 
 
 # ---- parts of the data and of the operations ------------------------------------------------------------------------
@@ -441,3 +461,101 @@ def test_online_training_without_its_records_says_how_to_write_them(small_data):
     config = tiny_config(small_data[1], aug_mode="online", sup_size=NUM_LABELLED)
     with pytest.raises(ValueError, match="originals holds no records.*--data_type=unsup --aug_mode=online"):
         input_pipeline.open_data(config)
+
+
+# ---- damage, before the first step ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def copied_data(small_data, tmp_path):
+    shutil.copytree(small_data[1], tmp_path / "records")
+    return tmp_path / "records"
+
+
+def change_json(path, **changes):
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def rewrite_shard(set_dir, change):
+    """Writes a shard anew with changed records, valid checksums of each, and an info.json that belongs to it."""
+    info = json.loads((set_dir / "info.json").read_text())
+    path = set_dir / info["shards"][0]["name"]
+    contents = [change(tf.train.Example.FromString(record.numpy())) for record in tf.data.TFRecordDataset(str(path))]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in contents:
+            writer.write(content.SerializeToString())
+    info["shards"][0] |= {"num_bytes": path.stat().st_size, "sha256": files.checksum(path)}
+    (set_dir / "info.json").write_text(json.dumps(info))
+
+
+@pytest.mark.parametrize("changes", [{"mean": [1]}, {"mean": [0.5, 0.5, float("nan")]}, {"std": [0, 0, 0]}])
+def test_a_wrong_normalisation_is_refused(copied_data, changes):
+    change_json(copied_data / "dataset.json", **changes)
+    assert_refused(rf"dataset\.json: {list(changes)[0]}=.*: expected", copied_data)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"image_size": 64}, "image_size: found 32, expected 64"),
+        ({"class_names": ["cat", "dog"]}, "num_classes: found 10, expected 2"),
+    ],
+)
+def test_facts_that_do_not_fit_the_records_are_refused(copied_data, changes, message):
+    change_json(copied_data / "dataset.json", **changes)
+    assert_refused(rf"holds records of other settings \({message}\)", copied_data)
+
+
+@pytest.mark.parametrize(
+    "set_dir", ["test", "sup-size_20/train", "unsup/randaugment/copy-001", "sup-size_20-dev_5/dev"]
+)
+def test_a_flipped_byte_anywhere_is_noticed(copied_data, set_dir):
+    path = sorted((copied_data / set_dir).glob("*.tfrecord"))[-1]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 4
+    path.write_bytes(content)
+    run = {"dev_size": 5, "aug_ops": "crop_flip"} if "dev" in set_dir else {}
+    assert_refused(rf"{path} is damaged or was changed: sha256=", copied_data, **run)
+
+
+def set_label(label):
+    def change(example):
+        example.features.feature["label"].int64_list.value[:] = [label]
+        return example
+
+    return change
+
+
+def cut_image(example):
+    value = example.features.feature["original"].bytes_list.value
+    value[:] = [value[0][:-1]]
+    return example
+
+
+def drop_image(example):
+    del example.features.feature["original"]
+    return example
+
+
+@pytest.mark.parametrize("change", [set_label(99), cut_image, drop_image], ids=["label", "cut", "missing"])
+@pytest.mark.parametrize("set_dir", ["test", "sup-size_20/train"])
+def test_records_that_do_not_fit_are_refused_even_if_all_checksums_are_right(copied_data, set_dir, change):
+    rewrite_shard(copied_data / set_dir, change)
+    message = r"tfrecord has records that are damaged or do not fit dataset\.json, with image_size=32"
+    assert_refused(message, copied_data)
+
+
+def test_unlabelled_records_that_do_not_fit_are_refused(copied_data):
+    rewrite_shard(copied_data / "unsup/randaugment/copy-000", cut_image)
+    assert_refused(r"copy-000/.*tfrecord has records that are damaged or do not fit dataset\.json", copied_data)
+
+
+def test_unlabelled_records_are_checked_again_on_request(copied_data):
+    path = next((copied_data / "unsup/randaugment/copy-000").glob("*.tfrecord"))
+    input_pipeline.open_data(tiny_config(copied_data))
+    before, content = path.stat(), bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a disk does that forgets
+    input_pipeline.open_data(tiny_config(copied_data))
+    assert_refused(rf"{path} is damaged or was changed", copied_data, verify_records=True)

@@ -1,5 +1,6 @@
 """Class folders and .npz files to records, trainer and predictions."""
 
+import concurrent.futures
 import csv
 import json
 import os
@@ -369,14 +370,35 @@ def test_unlabelled_images_may_be_in_a_file_of_one_array(tmp_path):
         ({"labels": [0, 1, -1, 1]}, r"labels from -1 to 1: expected numbers from 0\. Images without a label belong"),
         ({"labels": [2, 2, 2, 2]}, r"have the classes \['2'\]: expected at least two"),
         ({"labels": None}, r"cannot be read \(its arrays are images, labels is missing\): write it with np\.savez"),
-        ({"images": np.array([{}] * 4)}, r"images of shape=\(4,\) and dtype=object: expected uint8 values"),
-        ({"labels": np.array([{}] * 4)}, r"cannot be read \(Object arrays cannot be loaded"),
+        (
+            {"images": np.array([{}] * 4)},
+            r"cannot be read \(shape=\(4,\), dtype=object: expected an array of numbers or texts\)",
+        ),
+        (
+            {"labels": np.array([{}] * 4)},
+            r"cannot be read \(shape=\(4,\), dtype=object: expected an array of numbers or texts\)",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_described(tmp_path, arrays, message):
     arrays = {"images": np.zeros([4, 8, 8, 3], np.uint8), "labels": [0, 1, 0, 1]} | arrays
     np.savez(tmp_path / "train.npz", **{name: array for name, array in arrays.items() if array is not None})
     assert_refused(message, *npz_arguments(tmp_path))
+
+
+def test_labels_of_half_characters_are_refused(tmp_path):
+    labels = np.array(["a", "b\ud800", "a", "b\ud800"])
+    np.savez(tmp_path / "train.npz", images=np.zeros([4, 8, 8, 3], np.uint8), labels=labels)
+    assert_refused(
+        r"train\.npz' cannot be read \(it has characters that do not exist, or halves of some\)",
+        *npz_arguments(tmp_path),
+    )
+
+
+def test_arrays_of_huge_images_are_refused(tmp_path, monkeypatch):
+    np.savez(tmp_path / "train.npz", images=np.zeros([4, 8, 9, 3], np.uint8), labels=[0, 1, 0, 1])
+    monkeypatch.setattr(image_files, "MAX_PIXELS", 71)
+    assert_refused("each image of train_file=.* has 9×8 pixels: expected at most 71", *npz_arguments(tmp_path))
 
 
 def test_files_that_cannot_be_used_are_refused(tmp_path):
@@ -415,3 +437,43 @@ def test_from_folders_to_predictions_with_online_augmentation(photos, tmp_path, 
     # The evaluation on records and the prediction from files saw the same pixels.
     correct = [row["label"] == os.path.basename(os.path.dirname(row["input"])) for row in rows]
     assert len(rows) == 4 and np.mean(correct) == pytest.approx(accuracy)
+
+
+# ---- damage and other processes -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded_photos(photos, tmp_path):
+    run_folder(photos[0], tmp_path / "data", aug_mode="online")
+    return photos[0], tmp_path / "data" / "decoded"
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"facts": [], "checksums": {}, "num_skipped": 0, "identity": ""}'])
+def test_a_damaged_description_of_decoded_images_is_named(decoded_photos, content):
+    (decoded_photos[1] / "info.json").write_text(content)
+    arguments = folder_arguments(decoded_photos[0], decoded_photos[1].parent)
+    assert_refused(r"decoded/info\.json.*: expected .*; delete it or restore it", *arguments)
+
+
+@pytest.mark.parametrize("name, message", [("images.bin", "has 3 bytes, expected"), ("labels.npy", "cannot be read")])
+def test_damaged_decoded_images_are_named(decoded_photos, name, message):
+    (decoded_photos[1] / name).write_bytes(b"abc")
+    arguments = folder_arguments(decoded_photos[0], decoded_photos[1].parent)
+    assert_refused(rf"decoded/{name} {message}", *arguments)
+
+
+def test_images_that_another_preprocessing_has_decoded_are_not_taken_for_these(photos, tmp_path):
+    splits = folder.open_folders(str(photos[0] / "train"))
+    source = decoded.open_decoded("folder", splits, str(tmp_path / "data"), 32)
+    decoded.open_decoded("folder", splits, str(tmp_path / "data"), 16)
+    with pytest.raises(ValueError, match="decoded was changed by another preprocessing: start again"):
+        source.read()
+
+
+def test_of_several_processes_one_decodes(photos, tmp_path, monkeypatch):
+    splits, calls, decode = folder.open_folders(str(photos[0] / "train")), [], decoded.decode
+    monkeypatch.setattr(decoded, "decode", lambda *arguments: calls.append(1) or decode(*arguments))
+    with concurrent.futures.ThreadPoolExecutor(4) as executor:
+        jobs = [executor.submit(decoded.open_decoded, "folder", splits, str(tmp_path / "data"), 32) for _ in range(4)]
+        sources = [job.result() for job in jobs]
+    assert len(calls) == 1 and len(set(source.read for source in sources)) == 1

@@ -40,7 +40,7 @@ def weights_after_one_step(config, strategy_name):
         model = create_model(config, data.facts)
         model.compile(create_optimizer(config), jit_compile=config.jit_compile)
     before = model.network.get_weights()
-    iterator = iter(distribute(strategy, lambda: input_pipeline.create_train_dataset(config, data)))
+    iterator = iter(distribute(strategy, lambda _: input_pipeline.create_train_dataset(config, data)))
     model.make_train_function()(iterator)
     return before, model.network.get_weights() + model.average_network.get_weights()
 

@@ -19,7 +19,7 @@ from tests.image.small_data import run_preprocess, tiny_config, write_cifar10
 from tests.programs import run_main
 from utils import files, run_dir, training
 from utils.distribution import create_strategy
-from utils.uda_model import METRIC_NAMES
+from utils.uda_model import CLASS_METRICS, METRIC_NAMES
 
 pytestmark = pytest.mark.slow
 
@@ -94,7 +94,8 @@ def read_checkpoint(path):
 
 
 def without_timing(values):
-    return {name: value for name, value in values.items() if name != "examples_per_second"}
+    measured = ("examples_per_second", "train_seconds", "input_wait_ratio")
+    return {name: value for name, value in values.items() if name not in measured}
 
 
 def read_lines(model_dir):
@@ -122,9 +123,11 @@ def test_a_run_leaves_its_files(whole_run, config):
         "best.json",
         "checkpoints",
         "config.json",
+        "evaluation.npz",
         "export",
         "metrics.jsonl",
         "result.json",
+        "run.json",
         "tensorboard",
     }
     assert files.read_json(str(whole_run.model_dir / "config.json")) == dataclasses.asdict(config)
@@ -155,6 +158,7 @@ def test_the_result_has_all_that_a_table_needs(whole_run):
         "step",
         "train_steps",
         "examples_per_second",
+        "train_seconds",
         "versions",
     }
     assert (result["task_name"], result["sup_size"], result["seed"], result["label_seed"]) == ("cifar10", 20, 0, -1)
@@ -186,7 +190,7 @@ def test_every_line_has_the_promised_metrics(whole_run, config):
     for line in lines:
         extra = {"dev_accuracy"} if line["step"] % 4 == 0 else set()
         extra |= {"test_accuracy", "test_top5_accuracy"} if line["step"] % 8 == 0 else set()
-        assert set(line) == {"step", "examples_per_second", *METRIC_NAMES, *extra}
+        assert set(line) == {"step", "examples_per_second", "input_wait_ratio", *METRIC_NAMES, *extra}
         assert all(np.isfinite(value) for value in line.values())
         parts = line["sup_loss"] + line["unsup_loss"] + line["entropy_loss"] + line["l2_loss"]
         assert line["loss"] == pytest.approx(parts, rel=1e-5)
@@ -216,25 +220,27 @@ def supervised_run(data_dir, tmp_path_factory):
     """A run without unlabelled examples, whose accuracies are given so that the best on dev is the worst on test."""
     settings = {"train_steps": 6, "log_steps": 1, "save_steps": 1, "eval_steps": 1}
     config = tiny_config(data_dir, dev_size=10, unsup_ratio=0, **settings)
-    given = {"dev": iter(DEV_ACCURACIES), "test": iter([*TEST_ACCURACIES, 0.123])}
+    given = {"dev": iter(DEV_ACCURACIES), "test": iter(TEST_ACCURACIES)}
 
-    def evaluate(model, record_sets, config, facts, strategy):
-        split = "dev" if record_sets[0].directory.endswith("dev") else "test"
+    def evaluate(model, strategy, create_batches, num_examples, batch_size):
+        split = "dev" if num_examples == config.dev_size else "test"
         return {"accuracy": next(given[split]), "loss": 1.0}
 
     model_dir = tmp_path_factory.mktemp("supervised")
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr(train, "evaluate", evaluate)
+        monkeypatch.setattr(training, "evaluate", evaluate)
+        monkeypatch.setattr(training, "evaluate_finally", lambda *arguments: {"accuracy": 0.123, "loss": 1.0})
         monkeypatch.setattr(train, "export", lambda *arguments: None)  # slow, and another test's matter
         return model_dir, run_training(config, model_dir)
 
 
 def test_a_supervised_run_has_the_metrics_that_apply(supervised_run):
     unsupervised = {"unsup_loss", "unsup_cross_entropy", "unsup_kept_ratio", "entropy_loss"}
-    unsupervised |= {"original_confidence", "augmented_confidence", "pseudo_label_balance"}
+    unsupervised |= {"original_confidence", "augmented_confidence", "view_divergence", *CLASS_METRICS}
     lines = run_dir.read_metrics(str(supervised_run[0]))
     assert [line["step"] for line in lines] == [1, 2, 3, 4, 5, 6]
-    expected = set(METRIC_NAMES) - unsupervised | {"step", "examples_per_second", "dev_accuracy", "test_accuracy"}
+    expected = set(METRIC_NAMES) - unsupervised | {"step", "dev_accuracy", "test_accuracy"}
+    expected |= {"examples_per_second", "input_wait_ratio"}
     assert all(set(line) == expected for line in lines)
 
 
@@ -331,7 +337,7 @@ def test_a_process_killed_at_a_random_moment_ends_like_an_uninterrupted_run(conf
     run_main(main, *arguments)
     accuracy, top5 = whole_run.result["accuracy"], whole_run.result["top5_accuracy"]
     expected = f"cifar10: accuracy {accuracy:.4f} (top-5 {top5:.4f}), error rate {1 - accuracy:.4f}\n"
-    assert capsys.readouterr().out == expected
+    assert capsys.readouterr().out == expected + f"report: {tmp_path / 'report.html'}\n"
     assert_equal_runs(tmp_path, whole_run.model_dir)
     assert without_timing(files.read_json(str(tmp_path / "result.json"))) == without_timing(whole_run.result)
 

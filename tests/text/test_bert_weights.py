@@ -3,6 +3,7 @@
 import dataclasses
 import filecmp
 import functools
+import json
 import pathlib
 import types
 
@@ -236,6 +237,83 @@ def test_a_broken_download_is_named(content, message, tmp_path):
     path = pathlib.Path(small_bert.write_hugging_face(tmp_path, WEIGHTS), "model.safetensors")
     path.write_bytes(content or path.read_bytes()[:-1])
     with pytest.raises(ValueError, match=f"model.safetensors .*{message}.*: download it again"):
+        bert_weights.read_weights(str(tmp_path))
+
+
+def write_safetensors(path, header, data=bytes(16)):
+    content = header if isinstance(header, bytes) else json.dumps(header).encode()
+    path.write_bytes(len(content).to_bytes(8, "little") + content + data)
+
+
+def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
+    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
+
+
+BAD_HEADERS = {
+    "not JSON": b"{...}",
+    "not UTF-8": b'{"\xe9": 1}',
+    "nested without end": b"[" * 100_000,
+    "a list": [1, 2],
+    "an entry that is a number": {"a": 1},
+    "an entry without a shape": {"a": {"dtype": "F32", "data_offsets": [0, 16]}},
+    "a type that is a number": {"a": entry() | {"dtype": 4}},
+    "an unknown type": {"a": entry("F1")},
+    "a shape that is a text": {"a": entry() | {"shape": "24"}},
+    "a negative shape": {"a": entry(shape=[-1], offsets=[0, 16])},
+    "a shape that does not fit": {"a": entry(shape=[5], offsets=[0, 16])},
+    "a shape beyond reason": {"a": entry(shape=[2**62, 4], offsets=[0, 16])},
+    "33 dimensions": {"a": entry(shape=[1] * 32 + [4], offsets=[0, 16])},
+    "three offsets": {"a": entry() | {"data_offsets": [0, 8, 16]}},
+    "a negative offset": {"a": entry(offsets=[-8, 0]), "b": entry(shape=[4], offsets=[0, 16])},
+    "an overlap": {"a": entry(), "b": entry(shape=[3], offsets=[4, 16])},
+    "a gap": {"a": entry(offsets=[0, 8]), "b": entry(shape=[1], offsets=[12, 16])},
+    "an offset that is True": {"a": entry() | {"data_offsets": [False, 16]}},
+    "a name twice": b'{"a": 1, "a": 2}',
+    "other information that is a text": {"__metadata__": "pt", "a": entry(shape=[4], offsets=[0, 16])},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_HEADERS)
+def test_a_safetensors_header_must_describe_each_byte_once(kind, tmp_path):
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, {"b": entry(offsets=[8, 16]), "a": entry()})
+    assert list(bert_weights.read_safetensors(str(path))) == ["b", "a"]
+    write_safetensors(path, BAD_HEADERS[kind])
+    with pytest.raises(ValueError, match="model.safetensors.*download it again"):
+        bert_weights.read_safetensors(str(path))
+
+
+@pytest.mark.parametrize("write", [small_bert.write_google, small_bert.write_hugging_face, small_bert.write_tf_models])
+def test_weights_that_are_not_finite_are_refused(write, tmp_path):
+    name = "bert/pooler/dense/bias"
+    init_checkpoint = write(tmp_path, WEIGHTS | {name: np.full_like(WEIGHTS[name], np.nan)})
+    with pytest.raises(ValueError, match=f"{name} holds something else than finite numbers: download it again"):
+        bert_weights.read_weights(init_checkpoint)
+
+
+@pytest.mark.parametrize("damage", ["cut index", "flipped index", "flipped data", "no data", "empty index"])
+@pytest.mark.parametrize("write", [small_bert.write_google, small_bert.write_tf_models])
+def test_a_damaged_checkpoint_is_named(write, damage, tmp_path):
+    prefix = write(tmp_path, WEIGHTS)
+    kind, part = damage.split()
+    path = pathlib.Path(f"{prefix}.index" if part == "index" else f"{prefix}.data-00000-of-00001")
+    content = bytearray(path.read_bytes())
+    content[2 if part == "data" else len(content) // 2] ^= 1  # not all data are read: an optimizer's are not
+    {
+        "cut": lambda: path.write_bytes(content[: len(content) // 2]),
+        "flipped": lambda: path.write_bytes(content),
+        "no": path.unlink,
+        "empty": lambda: path.write_bytes(b""),
+    }[kind]()
+    with pytest.raises(ValueError, match=f"{prefix} cannot be read .*: download it again"):
+        bert_weights.read_weights(prefix)
+
+
+def test_a_weight_under_two_names_is_refused(tmp_path):
+    array = np.zeros([2, 3], np.float32)
+    arrays = {f"{prefix}embeddings.word_embeddings.weight": array for prefix in ("", "bert.")}
+    small_bert.write_safetensors(tmp_path / "model.safetensors", arrays)
+    with pytest.raises(ValueError, match="holds bert/embeddings/word_embeddings twice"):
         bert_weights.read_weights(str(tmp_path))
 
 

@@ -129,4 +129,5 @@ def test_what_does_not_change_the_result_may_change_between_two_runs():
         "log_steps",
         "eval_steps",
         "iterations",
+        "verify_records",
     }

@@ -5,8 +5,12 @@ import dataclasses
 import functools
 import gzip
 import hashlib
+import io
+import os
 import pickle
 import re
+import tarfile
+import tracemalloc
 import types
 
 import numpy as np
@@ -19,7 +23,7 @@ from text.datasets import imdb as imdb_files
 from text.datasets import labelled, lines, lists, tables
 from text.datasets.labelled import draw_labelled, short_id
 from text.datasets.source import Example, Facts, Source, clean, describe_files, find_raw, find_texts, read_inputs, take
-from utils import preprocessing
+from utils import files, preprocessing
 
 ZHANG = ("yelp-2", "yelp-5", "amazon-2", "amazon-5", "dbpedia")
 
@@ -170,6 +174,84 @@ def test_half_an_archive_is_refused(tmp_path):
         list(open_part("imdb", tmp_path).read("train"))
 
 
+def write_archive(folder, *members):
+    """Writes aclImdb_v1.tar.gz of these (TarInfo, content), each a member of train/pos."""
+    with tarfile.open(folder / "aclImdb_v1.tar.gz", "w:gz") as archive:
+        for member, content in members:
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+
+
+def review(name="aclImdb/train/pos/0_9.txt", **attributes):
+    member = tarfile.TarInfo(name)
+    for attribute, value in attributes.items():
+        setattr(member, attribute, value)
+    return member
+
+
+ODD_MEMBERS = {
+    "device": {"type": tarfile.CHRTYPE},
+    "pipe": {"type": tarfile.FIFOTYPE},
+    "folder": {"type": tarfile.DIRTYPE},
+    "dangling link": {"type": tarfile.SYMTYPE, "linkname": "nowhere"},
+    "link to itself": {"type": tarfile.LNKTYPE, "linkname": "aclImdb/train/pos/0_9.txt"},
+}
+
+
+@pytest.mark.parametrize("kind", ODD_MEMBERS)
+def test_a_member_with_a_reviews_name_must_be_a_plain_file(tmp_path, kind):
+    write_archive(tmp_path, (review(**ODD_MEMBERS[kind]), b""))
+    with refuses("aclImdb_v1.tar.gz is not the official archive", "0_9.txt is no plain file"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+@pytest.mark.parametrize(
+    "limit, message", [("MAX_REVIEW_BYTES", "0_9.txt has 600 bytes"), ("MAX_ARCHIVE_BYTES", "unpacks to more than")]
+)
+def test_an_archive_that_unpacks_to_more_than_reviews_is_refused(tmp_path, monkeypatch, limit, message):
+    monkeypatch.setattr(imdb_files, limit, 512)
+    write_archive(tmp_path, (review(), b"x" * 600))
+    with refuses(message):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+def test_the_reviews_of_a_split_have_a_limit_together(tmp_path, monkeypatch):
+    monkeypatch.setattr(imdb_files, "MAX_SPLIT_BYTES", 1000)
+    write_archive(tmp_path, *((review(f"aclImdb/train/pos/{number}_9.txt"), b"x" * 400) for number in range(3)))
+    with refuses("2_9.txt has 400 bytes, the reviews so far 1,200"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+@pytest.mark.parametrize("claim", [2**40, -512])
+def test_a_header_that_claims_an_impossible_size_is_refused(tmp_path, claim):
+    header = bytearray(review("other.txt").tobuf(tarfile.GNU_FORMAT))
+    header[124:136] = bytes([0x80 if claim > 0 else 0xFF]) + claim.to_bytes(11, "big", signed=True)
+    header[148:156] = b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    (tmp_path / "aclImdb_v1.tar.gz").write_bytes(gzip.compress(bytes(header) + bytes(10240)))
+    with refuses("is not the official archive"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
+def test_a_damaged_header_is_not_the_end_of_an_archive(tmp_path):
+    write_archive(tmp_path, *((review(f"aclImdb/train/pos/{number}_9.txt"), b"good") for number in range(3)))
+    content = gzip.decompress((tmp_path / "aclImdb_v1.tar.gz").read_bytes())
+    for damaged in (content.replace(b"pos/1_9", b"pos/1_8"), content[:2048], content[:-10240] + b"x" * 512):
+        (tmp_path / "aclImdb_v1.tar.gz").write_bytes(gzip.compress(damaged))
+        with refuses("is not the official archive"):
+            list(open_part("imdb", tmp_path).read("train"))
+
+
+@pytest.mark.parametrize("kind", ["pipe", "folder", "dangling link", "large file"])
+def test_a_file_with_a_reviews_name_must_be_a_review(tmp_path, monkeypatch, kind):
+    small_data.write_imdb(tmp_path)
+    path = tmp_path / "aclImdb/train/neg/99_1.txt"
+    make = {"pipe": os.mkfifo, "folder": os.mkdir, "dangling link": functools.partial(os.symlink, "nowhere")}
+    make.get(kind, lambda path: path.write_bytes(b"x" * (imdb_files.MAX_REVIEW_BYTES + 1)))(path)
+    with refuses(path, "expected a review"):
+        list(open_part("imdb", tmp_path).read("train"))
+
+
 def test_a_review_that_is_not_utf8_is_named(tmp_path):
     small_data.write_imdb(tmp_path)
     (tmp_path / "aclImdb/train/neg/4681_4.txt").write_bytes(b"caf\xe9")
@@ -244,7 +326,7 @@ def test_a_quote_that_is_never_closed_does_not_fill_the_memory(tmp_path, monkeyp
     with open(tmp_path / "train.csv", "a") as file:
         file.write('"1","never closed\n' + "more\n" * 1000)
     try:
-        with refuses("line 3: bad quotes (field larger than field limit"):
+        with refuses("line 3: a field of more than 1,000 characters. A quote that opens it may not be closed"):
             open_part("yelp-2", tmp_path).labels("train")
     finally:
         csv.field_size_limit(before)
@@ -430,6 +512,53 @@ def test_bad_input_is_named(tmp_path, name, content, message, options):
     with refuses(message) as raised:
         user_source(tmp_path, content, name, **{**positions, **options})
     assert name in str(raised.value) or options
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.tsv", "train.jsonl"])
+def test_lines_that_end_with_a_carriage_return_alone_are_named(tmp_path, name):
+    separator = "\t" if name == "train.tsv" else ","
+    content = f"text{separator}label\rone{separator}a\rtwo{separator}b\r"
+    if name == "train.jsonl":
+        content = '{"text": "one", "label": "a"}\r{"text": "two", "label": "b"}\r'
+    with refuses(tmp_path / name, r"its lines end with \r alone: save the file with the line ends of Unix"):
+        user_source(tmp_path, content, name)
+
+
+def test_a_carriage_return_within_a_file_is_not_called_a_quote(tmp_path):
+    with refuses("train.csv, line 2: its lines end with", "alone"):
+        user_source(tmp_path, "text,label\none,a\rtwo,b\n")
+
+
+@pytest.mark.parametrize("name", ["train.csv", "train.csv.gz", "train.jsonl.gz"])
+def test_a_line_that_does_not_end_is_refused_before_it_is_in_memory(tmp_path, monkeypatch, name):
+    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1 << 20)
+    first = {"train.jsonl.gz": b'{"text": "one", "label": "a"}\n'}.get(name, b"text,label\n")
+    content = first + b"x" * (1 << 25)
+    tracemalloc.start()
+    try:
+        with refuses(name, "line 2: more than 1 MB without a line end"):
+            user_source(tmp_path, gzip.compress(content) if name.endswith(".gz") else content, name)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 24
+    finally:
+        tracemalloc.stop()
+
+
+def test_one_number_written_in_two_ways_is_not_two_classes(tmp_path):
+    with refuses("writes one number in several ways in label_column='label', such as '1' and '1.0'"):
+        user_source(tmp_path, "text,label\none,1\ntwo,1.0\nthree,2\n")
+
+
+def test_a_column_that_the_header_has_twice_is_refused(tmp_path):
+    with refuses("train.csv has several columns 'text': rename all but the one that is meant"):
+        user_source(tmp_path, "text,label,text\none,a,x\ntwo,b,y\n")
+    _, examples = user_source(tmp_path, "text,label,other,other\none,a,x,x\ntwo,b,y,y\n")
+    assert [example.text for example in examples] == ["one", "two"]
+
+
+@pytest.mark.parametrize("other", ["label_column", "title_column"])
+def test_the_text_cannot_be_the_label_or_the_title(tmp_path, other):
+    with refuses(f"{other}='text': expected different columns"):
+        user_source(tmp_path, "text,label\none,a\ntwo,b\n", **{other: "text"})
 
 
 def test_a_test_label_that_training_lacks_is_named(tmp_path):
@@ -678,7 +807,7 @@ def test_lists_are_told_apart_by_their_content():
 
 
 def read_numbers(path, split):
-    for number, line in enumerate(path.read_text().splitlines()):
+    for number, line in enumerate(files.read_bytes(path).decode().splitlines()):
         label = -1 if split == "unlabeled" else number % 2
         yield Example(f"{split}/{number}", clean(line), None, label) if line else None
 

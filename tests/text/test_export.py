@@ -2,6 +2,7 @@
 
 import collections
 import json
+import shutil
 import subprocess
 import sys
 
@@ -218,3 +219,22 @@ def test_files_that_cannot_be_read_are_named(tmp_path, name, message):
     (tmp_path / "latin.txt").write_bytes("a\nÜber\n".encode("latin-1"))
     with pytest.raises(ValueError, match=message):
         export.read_texts(str(tmp_path / name) if name else "", "text", "")
+
+
+@pytest.mark.parametrize("changes", [{"class_names": ["a", "b", "c"]}, {"has_title": "flipped"}])
+def test_facts_that_do_not_fit_the_model_are_refused(case, tmp_path, changes):
+    folder = shutil.copytree(case.export_dir, tmp_path / "export")
+    values = json.loads((folder / "dataset.json").read_text())
+    values["facts"] |= changes if "class_names" in changes else {"has_title": not values["facts"]["has_title"]}
+    (folder / "dataset.json").write_text(json.dumps(values))
+    with pytest.raises(
+        ValueError, match="its model takes {'texts'.*}.* but the .json file beside it tells of .*: export it again"
+    ):
+        export.load(str(folder))
+
+
+def test_a_damaged_model_is_named(case, tmp_path):
+    folder = shutil.copytree(case.export_dir, tmp_path / "export")
+    (folder / "saved_model.pb").write_bytes(b"garbage")
+    with pytest.raises(ValueError, match=r"export/saved_model.pb cannot be read \(.*\): export it again"):
+        export.load(str(folder))

@@ -1,7 +1,9 @@
 """Frozen features of texts: computed once, kept with the records, trained on; then the layers above them."""
 
 import dataclasses
+import os
 import shutil
+import threading
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from text import export, features, input_pipeline, main, record_format, train
 from text.models.bert import BertConfig, create_encoder
 from text.tokenization import read_vocab
 from utils import features as any_features
-from utils import run_dir
+from utils import locks, records, run_dir
 from utils.distribution import create_strategy
 
 FROZEN = {"trainable_layers": 0, "pooling": "mean", "dev_size": 8, "train_steps": 6, "save_steps": 3, "log_steps": 3}
@@ -137,13 +139,57 @@ def test_processes_write_the_same_features_and_the_trainer_takes_them(bert_dir, 
     data_dir = write_user_records(tmp_path, bert_dir)
     config = tiny_config(data_dir, bert_dir, **FROZEN | {"dev_size": 0})
     flags = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "sup_size", "aug_ops", "pooling")
-    run_main(features, *(f"--{name}={getattr(config, name)}" for name in flags), "--workers=2")
+    more = ("--workers=2", f"--export_features={tmp_path}/features.npz")
+    run_main(features, *(f"--{name}={getattr(config, name)}" for name in flags), *more)
     counts = count_encoded(monkeypatch)
     _, stored = features.open_features(config)
     assert not counts
+    np.testing.assert_array_equal(np.load(tmp_path / "features.npz")["unlabeled"], stored.original)
     shutil.rmtree(features.features_dir(config))
     _, alone = features.open_features(config)
     np.testing.assert_allclose(stored.original, alone.original, rtol=2e-3, atol=1e-4)
+
+
+def write_set(folder, examples):
+    records.begin_set(str(folder), {})
+    records.write_shard(str(folder), 0, 1, lambda: map(records.encode_example, examples))
+    records.finish_set(str(folder), 1)
+    return records.read_set(str(folder), {}, "")
+
+
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"features": b"\0" * 6}, "several widths"),
+        ({"features": b"\0" * 7}, "several widths"),
+        ({"features": b"\0\x7e" * 4}, "not finite"),
+        ({"label": 2}, "labels of none of 2 classes"),
+        ({"label": b"a"}, "label"),
+    ],
+)
+def test_stored_features_that_do_not_fit_are_refused(tmp_path, changes, reason):
+    good = {"features": b"\0" * 8, "label": 1}
+    assert features.read_features(write_set(tmp_path / "good", [good, good]), num_classes=2).features.shape == (2, 4)
+    record_set = write_set(tmp_path / "bad", [good, good | changes])
+    with pytest.raises(ValueError, match=f"bad cannot be read .*{reason}.*: delete it, so that it is computed again"):
+        features.read_features(record_set, num_classes=2)
+
+
+def test_a_second_process_waits_for_the_features_of_the_first(bert_dir, tmp_path, capsys):
+    config = tiny_config(write_user_records(tmp_path, bert_dir, dev_sizes=(8,)), bert_dir, **FROZEN)
+    folder, released = features.features_dir(config), threading.Event()
+    os.makedirs(folder)
+
+    def hold():
+        with locks.hold(folder, "another process", ""):
+            released.wait(60)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    threading.Timer(2, released.set).start()
+    features.open_features(config)
+    thread.join()
+    assert "is in use by another process that computes these features, process" in capsys.readouterr().err
 
 
 def test_features_of_other_weights_and_of_another_layer_lie_apart(config, tmp_path):
@@ -223,7 +269,9 @@ def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path)
     head = train.train_head(layers, str(tmp_path), create_strategy("one_device"), do_train=True)
     assert np.abs(head[2]).max() > 0  # it has learnt
     data, stored = features.open_features(config)
-    model = train.create_model(layers, data.facts, train.open_tokenizer(layers, data), head)
+    model = train.create_model(
+        layers, data.facts, record_format.load_tokenizer(layers.data_dir, data.tokenization), head
+    )
     alone = any_features.create_head(16, 2, head[:2])
     any_features.set_head_weights(alone, head)
     (batch,) = input_pipeline.create_eval_dataset(data.test, MAX_LENGTH, 12)
@@ -236,7 +284,7 @@ def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path)
 
 @pytest.mark.slow
 def test_a_run_of_two_stages_that_was_stopped_ends_like_a_whole_one(config, tmp_path):
-    layers = dataclasses.replace(config, **LAYERS | {"model_dropout": 0.1, "ema_decay": 0.9})
+    layers = dataclasses.replace(config, **LAYERS | {"model_dropout": 0.1, "ema_decay": 0.9, "keep_states": True})
     run(layers, tmp_path / "whole", do_eval=False)
     for stopped_in in ("head/checkpoints", "checkpoints"):
         shutil.copytree(tmp_path / "whole", tmp_path / "stopped", dirs_exist_ok=True)
@@ -266,6 +314,6 @@ def test_rates_fall_from_layer_to_layer(config, tmp_path):
     assert train.layer_rate(0.5, 3, "word_embeddings/embeddings:0") == 0.125
     layers = dataclasses.replace(config, **LAYERS)
     data = input_pipeline.open_data(layers)
-    model = train.create_model(layers, data.facts, train.open_tokenizer(layers, data))
+    model = train.create_model(layers, data.facts, record_format.load_tokenizer(layers.data_dir, data.tokenization))
     assert train.count_layers(model.network) == 2
     assert train.create_optimizer(layers, model).rate_of("transformer/layer_0/output/bias:0") == 0.5

@@ -25,7 +25,7 @@ from text.datasets import tables
 from text.datasets.source import Facts, clean
 from text.models import BertConfig
 from text.train import train_and_evaluate
-from utils import domain_filter
+from utils import domain_filter, locks
 
 pytestmark = pytest.mark.slow
 
@@ -249,6 +249,16 @@ def test_what_does_not_fit_is_told(tmp_path, stand_in, monkeypatch, has_title, o
     arguments = {"pool": tmp_path / "pool.txt", "output": "a.jsonl", "num_per_class": 1}
     with pytest.raises(ValueError, match=message):
         filter_pool(**arguments | options)
+
+
+def test_a_second_process_is_kept_from_the_same_output_but_not_from_others(tmp_path, stand_in):
+    pool = tmp_path / "pool.csv"
+    write_records(pool, [{"text": text} for text in good_texts([1, 2, 3])])
+    with locks.hold(str(tmp_path), "another filtering", "", name=".kept.jsonl.lock"):
+        with pytest.raises(ValueError, match="is in use by another filtering, process .*choose another --output"):
+            filter_pool(pool, tmp_path / "kept.jsonl", 1)
+        filter_pool(pool, tmp_path / "other.jsonl", 1)
+    assert not list(tmp_path.glob(".*"))
 
 
 def test_an_error_ends_with_a_line(tmp_path):

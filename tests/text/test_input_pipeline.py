@@ -1,12 +1,16 @@
 """text/input_pipeline.py: whole passes, batches that depend on seed and step alone, little padding."""
 
+import dataclasses
+import json
 import os
+import shutil
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.shares import assert_shares_are_the_whole
 from text import input_pipeline, record_format
 from text.datasets.source import Facts
 from utils import distribution, records
@@ -35,7 +39,7 @@ def write_set(set_dir, num_examples, settings, labelled, augmented_by=0):
     labels = np.arange(num_examples) % 2 if labelled else None
     serialized = list(record_format.encode(originals, range(num_examples), labels, augmented))
     num_shards = -(-num_examples // 16)
-    records.begin_set(set_dir, settings)
+    records.begin_set(set_dir, dataclasses.asdict(TOKENIZATION) | settings)
     for shard in range(num_shards):
         records.write_shard(set_dir, shard, num_shards, lambda: serialized[16 * shard : 16 * (shard + 1)])
     records.finish_set(set_dir, num_shards)
@@ -60,7 +64,7 @@ def data_dir(tmp_path_factory):
 def create_config(data_dir, **settings):
     defaults = {"task_name": "csv", "sup_size": NUM_LABELLED, "label_seed": -1, "dev_size": 0, "sup_ids_file": ""}
     defaults |= {"aug_ops": "tf_idf-0.7", "aug_copy": 1, "max_seq_length": MAX_LENGTH, "train_batch_size": 2}
-    defaults |= {"unsup_ratio": 2, "shuffle_buffer": IN_MEMORY, "seed": 0}
+    defaults |= {"unsup_ratio": 2, "shuffle_buffer": IN_MEMORY, "seed": 0, "verify_records": False}
     return types.SimpleNamespace(data_dir=data_dir, **defaults | settings)
 
 
@@ -252,13 +256,29 @@ def test_another_seed_gives_another_order(data_dir, shuffle_buffer):
 def test_replicas_get_parts_of_the_same_length(data_dir):
     strategy, config = distribution.create_strategy("mirrored"), create_config(data_dir)
     data = input_pipeline.open_data(config)
-    distributed = iter(distribution.distribute(strategy, lambda: input_pipeline.create_train_dataset(config, data)))
+    distributed = iter(distribution.distribute(strategy, lambda _: input_pipeline.create_train_dataset(config, data)))
     for batch in create_batches(config, 6):
         parts = tf.nest.map_structure(strategy.experimental_local_results, next(distributed))
         for key in ("sup", "original", "augmented"):
             np.testing.assert_array_equal(np.concatenate(parts[key]["ids"]), batch[key]["ids"])
             assert parts[key]["ids"][0].shape == parts[key]["ids"][1].shape
         np.testing.assert_array_equal(np.concatenate(parts["label"]), batch["label"])
+
+
+@pytest.mark.parametrize("shuffle_buffer", [IN_MEMORY, FROM_FILES])
+def test_hosts_together_make_the_batches_of_one(data_dir, shuffle_buffer):
+    config = create_config(data_dir, shuffle_buffer=shuffle_buffer, train_batch_size=4)
+    data = input_pipeline.open_data(config)
+    assert_shares_are_the_whole(lambda share: input_pipeline.create_train_dataset(config, data, 3, share=share), 4)
+
+
+def test_hosts_together_evaluate_each_example_once(data_dir):
+    test = input_pipeline.open_data(create_config(data_dir)).test
+
+    def create_dataset(share):
+        return input_pipeline.create_eval_dataset(test, MAX_LENGTH, 4, share=share)
+
+    assert_shares_are_the_whole(create_dataset, -(-NUM_TEST // 4))
 
 
 # ---- evaluation -----------------------------------------------------------------------------------------------------
@@ -273,6 +293,7 @@ def test_evaluation_sees_each_example_once_and_pads_with_weight_0(data_dir, batc
         "sup": features_spec(batch_size, MAX_LENGTH if fixed_length else None),
         "label": tf.TensorSpec([batch_size], tf.int64),
         "weight": tf.TensorSpec([batch_size], tf.float32),
+        "row": tf.TensorSpec([batch_size], tf.int64),
     }
     batches = list(dataset.as_numpy_iterator())
     assert len(batches) == -(-NUM_TEST // batch_size)
@@ -326,9 +347,42 @@ def test_what_is_missing_or_contradicts_is_refused_before_the_first_step(data_di
 
 def test_unfinished_records_are_refused(data_dir, tmp_path):
     set_dir = record_format.copy_dir(data_dir, "unif-0.9", 0)
-    records.begin_set(set_dir, {"aug_op": "unif-0.9"})
+    records.begin_set(set_dir, dataclasses.asdict(TOKENIZATION) | {"aug_op": "unif-0.9"})
     with pytest.raises(
         ValueError, match=r"copy-000 is unfinished: its preprocessing was stopped\. Run `python -m text"
     ):
         input_pipeline.open_data(create_config(data_dir, aug_ops="unif-0.9"))
     tf.io.gfile.rmtree(os.path.dirname(set_dir))
+
+
+def test_records_that_contradict_the_description_beside_them_are_refused(data_dir, tmp_path):
+    folder = shutil.copytree(data_dir, tmp_path / "records")
+    description = json.loads((folder / "dataset.json").read_text())
+    description["tokenization"]["max_seq_length"] = 32
+    (folder / "dataset.json").write_text(json.dumps(description))
+    with pytest.raises(ValueError, match=r"holds records of other settings \(max_seq_length: found 64, expected 32\)"):
+        input_pipeline.open_data(create_config(str(folder), max_seq_length=32))
+
+
+BAD_RECORDS = {
+    "label 2 of 2 classes": {"labels": [2]},
+    "a piece beyond the vocabulary": {"originals": [(np.array([101, 30522, 102], np.int32), 0)]},
+    "a negative piece": {"originals": [(np.array([101, -1, 102], np.int32), 0)]},
+    "too many pieces": {"originals": [(np.full(MAX_LENGTH + 1, 101, np.int32), 0)]},
+    "no pieces": {"originals": [(np.zeros(0, np.int32), 0)]},
+    "a second text longer than both": {"originals": [(np.array([101, 7, 102], np.int32), 4)]},
+    "no label": {"labels": None},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_RECORDS)
+def test_labelled_records_that_cannot_be_used_are_refused_before_the_first_step(data_dir, tmp_path, kind):
+    folder = shutil.copytree(data_dir, tmp_path / "records")
+    content = {"originals": [(np.array([101, 7, 102], np.int32), 0)], "labels": [1]} | BAD_RECORDS[kind]
+    shutil.rmtree(folder / "test")
+    records.begin_set(str(folder / "test"), dataclasses.asdict(TOKENIZATION))
+    examples = record_format.encode(content["originals"], [0], content["labels"])
+    records.write_shard(str(folder / "test"), 0, 1, lambda: examples)
+    records.finish_set(str(folder / "test"), 1)
+    with pytest.raises(ValueError, match=r"test/records-00000-of-00001.tfrecord has records that are damaged or do"):
+        input_pipeline.open_data(create_config(str(folder)))

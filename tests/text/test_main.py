@@ -92,7 +92,7 @@ def test_settings_that_are_not_allowed_end_with_a_line_of_error(config, tmp_path
     [
         ({"init_checkpoint": "missing"}, "init_checkpoint=missing is neither the name of an encoder .e5-small, "),
         ({"init_checkpoint": "missing/bert"}, "No bert_config.json or config.json lies in missing: say with"),
-        ({"init_checkpoint": "", "bert_config_file": "missing.json"}, "missing.json; No such file or directory"),
+        ({"init_checkpoint": "", "bert_config_file": "missing.json"}, "No such file or directory: 'missing.json'"),
         ({"sup_size": 6}, "sup-size_6/train.* Run `python -m text.preprocess --task_name=csv --data_type=sup"),
         ({"aug_copy": 2}, "aug_copy=2, but .*unif-0.3 has 1 copies"),
         ({"aug_ops": "unif-0.5"}, "aug_copy=1, but .*unif-0.5 has 0 copies"),

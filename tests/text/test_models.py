@@ -155,6 +155,15 @@ def test_a_vocabulary_larger_than_the_embedding_table_is_refused(tmp_path):
         ({"model_type": "roberta"}, "model_type='roberta', but this encoder only knows 'bert'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type='relative_key'"),
         ({"layer_norm_eps": 1e-5}, "layer_norm_eps=1e-05, but this encoder only knows 1e-12"),
+        (
+            {"num_hidden_layers": 2**63},
+            "config.json: num_hidden_layers=9223372036854775808: expected a whole number from",
+        ),
+        ({"num_attention_heads": 0}, "config.json: num_attention_heads=0: expected a whole number from 1"),
+        ({"vocab_size": "30"}, "config.json: vocab_size='30': expected a whole number"),
+        ({"hidden_act": ["gelu"]}, "config.json: hidden_act=.* expected a text"),
+        ({"hidden_dropout_prob": 1.0}, "hidden_dropout_prob=1.0: expected at least 0 and less than 1"),
+        ({"hidden_size": 60_000, "num_attention_heads": 1}, "tells of .* weights: expected at most 4,000,000,000"),
     ],
 )
 def test_a_configuration_of_another_kind_is_refused(changes, message, tmp_path):
@@ -162,6 +171,13 @@ def test_a_configuration_of_another_kind_is_refused(changes, message, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps(values))
     with pytest.raises(ValueError, match=message):
         BertConfig.read(tmp_path / "config.json")
+
+
+@pytest.mark.parametrize("content", [b"[]", b"3", b"{}", b"[" * 100_000, b"{", b'{"vocab_size": "\xe9"}', b""])
+def test_a_configuration_file_of_the_wrong_shape_is_named(content, tmp_path):
+    (tmp_path / "config.json").write_bytes(content)
+    with pytest.raises(ValueError, match="config.json"):
+        BertConfig.read(str(tmp_path / "config.json"))
 
 
 @pytest.mark.parametrize(

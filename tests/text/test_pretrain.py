@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.programs import run_main
+from tests.shares import assert_shares_are_the_whole
 from tests.text import bert_numpy, small_bert, small_data
 from text import bert_weights, datasets, pretrain, pretrain_data, record_format
 from text.models.bert import BertConfig, create_bert
@@ -373,8 +374,8 @@ def test_a_row_that_begins_within_a_word_is_masked_like_others(vocabulary):
 
 
 def batch_maker(config, vocabulary, fixed_length=False):
-    def create_batch(rows, seed):
-        return pretrain_data.create_pretraining_batch(rows, seed, config, vocabulary, fixed_length)
+    def create_batch(rows, seed, take=tf.identity):
+        return pretrain_data.create_pretraining_batch(rows, seed, take, config, vocabulary, fixed_length)
 
     return create_batch
 
@@ -388,6 +389,21 @@ def train_batches(config, vocabulary, record_set, start_step, count):
 @pytest.fixture(scope="module")
 def batches(config, vocabulary, record_sets):
     return train_batches(config, vocabulary, record_sets[0], 0, 5)
+
+
+@pytest.mark.parametrize("next_sentence", [True, False])
+def test_hosts_together_make_the_batches_of_one(config, vocabulary, record_sets, next_sentence):
+    config = dataclasses.replace(config, next_sentence=next_sentence, whole_word_masking=True)
+    create_batch = batch_maker(config, vocabulary)
+
+    def create_train(share):
+        return pretrain_data.create_train_dataset(config, record_sets[0], create_batch, 3, share)
+
+    def create_dev(share):
+        return pretrain_data.create_dev_dataset(record_sets[1], 8, create_batch, share)
+
+    assert_shares_are_the_whole(create_train, 3)
+    assert_shares_are_the_whole(create_dev, -(-record_sets[1].num_examples // 8))
 
 
 def unmask(batch):
@@ -508,7 +524,7 @@ def make_step_and_evaluate(strategy, small_config, batch, create_dev_batches):
         tf.keras.utils.set_random_seed(0)
         model = PretrainingModel(create_pretraining_network(small_config))
         model.compile(optimizer=tf.keras.optimizers.SGD(0.5, jit_compile=False))
-    batches = distribution.distribute(strategy, lambda: tf.data.Dataset.from_tensors(batch).repeat())
+    batches = distribution.distribute(strategy, lambda _: tf.data.Dataset.from_tensors(batch).repeat())
     model.make_train_function()(iter(batches))
     metrics = {name: metric.result().numpy() for name, metric in model.train_metrics.items()}
     test_metrics = training.evaluate(model, strategy, create_dev_batches, 16, 8)  # two batches
@@ -521,8 +537,8 @@ def test_two_replicas_match_one(config, folder, vocabulary, record_sets, batches
         encoder_config(folder), hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, initializer_range=0.3
     )
 
-    def create_dev_batches():
-        return pretrain_data.create_dev_dataset(record_sets[1], 8, batch_maker(config, vocabulary))
+    def create_dev_batches(share):
+        return pretrain_data.create_dev_dataset(record_sets[1], 8, batch_maker(config, vocabulary), share)
 
     uneven = (np.arange(8) >= 3)[:, np.newaxis].astype(np.float32)
     batch = batches[0] | {"mlm_weights": uneven * batches[0]["mlm_weights"]}
@@ -559,7 +575,8 @@ def whole_run(config, folder):
 
 def read_lines(model_dir):
     lines = run_dir.read_metrics(str(model_dir))
-    return [{name: value for name, value in line.items() if name != "examples_per_second"} for line in lines]
+    measured = ("examples_per_second", "input_wait_ratio")
+    return [{name: value for name, value in line.items() if name not in measured} for line in lines]
 
 
 def read_checkpoint(path):

@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.text import small_data
 from text import record_format
 from text.config import DataConfig
 from text.datasets import imdb, tables
+from text.tokenization import Tokenizer
 
 TOKENIZATION = record_format.Tokenization("ab" * 32, 30522, True, 128, True)
 DATASETS = {"imdb": imdb.FACTS} | tables.OFFICIAL
@@ -174,3 +176,38 @@ def test_a_data_dir_that_cannot_be_written_is_named(tmp_path, vocab_path):
         ValueError, match=r"file/data cannot be written \(.*\): make room there or choose another --data_dir"
     ):
         record_format.write_dataset(str(tmp_path / "file" / "data"), DATASETS["imdb"], TOKENIZATION, vocab_path)
+
+
+FACTS_VALUES = {"name": "csv", "class_names": ["a", "b"], "has_title": False}
+BAD_DESCRIPTIONS = {
+    "a list": lambda good: [],
+    "nothing": lambda good: {},
+    "a number for a part": lambda good: good | {"facts": 3},
+    "no classes": lambda good: good | {"facts": {"name": "csv", "has_title": False}},
+    "one class": lambda good: good | {"facts": FACTS_VALUES | {"class_names": ["a"]}},
+    "a class twice": lambda good: good | {"facts": FACTS_VALUES | {"class_names": ["a", "b", "a"]}},
+    "a class that is a list": lambda good: good | {"facts": FACTS_VALUES | {"class_names": ["a", ["b"]]}},
+    "an unknown fact": lambda good: good | {"facts": FACTS_VALUES | {"colour": "red"}},
+    "a length that is a text": lambda good: good | {"tokenization": good["tokenization"] | {"max_seq_length": "128"}},
+    "a length beyond reason": lambda good: good | {"tokenization": good["tokenization"] | {"max_seq_length": 2**63}},
+    "a yes that is a number": lambda good: good | {"tokenization": good["tokenization"] | {"lower_case": 1}},
+}
+
+
+@pytest.mark.parametrize("kind", BAD_DESCRIPTIONS)
+def test_a_description_of_the_wrong_shape_is_refused(tmp_path, kind):
+    good = {"facts": FACTS_VALUES, "tokenization": dataclasses.asdict(TOKENIZATION)}
+    (tmp_path / "dataset.json").write_text(json.dumps(good))
+    assert record_format.read_dataset(str(tmp_path))[0].class_names == ("a", "b")
+    (tmp_path / "dataset.json").write_text(json.dumps(BAD_DESCRIPTIONS[kind](good)))
+    with pytest.raises(ValueError, match="dataset.json"):
+        record_format.read_dataset(str(tmp_path))
+
+
+def test_another_vocabulary_than_that_of_the_records_is_refused(tmp_path):
+    pieces = small_data.write_vocab(tmp_path / "vocab.txt")
+    tokenization = dataclasses.replace(TOKENIZATION, vocab_sha256=Tokenizer(str(tmp_path / "vocab.txt")).sha256)
+    assert record_format.load_tokenizer(str(tmp_path), tokenization).vocab == pieces
+    small_data.write_vocab(tmp_path / "vocab.txt", reversed(small_data.WORDS))
+    with pytest.raises(ValueError, match="vocab.txt is not the vocabulary that the records beside it were made with"):
+        record_format.load_tokenizer(str(tmp_path), tokenization)

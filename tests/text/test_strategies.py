@@ -51,7 +51,7 @@ def weights_after_one_step(config, strategy_name, fixed_length=False):
             weight.assign(np.random.default_rng(0).normal(size=weight.shape))  # some predictions are certain, some not
     before = model.network.get_weights()
     iterator = iter(
-        distribute(strategy, lambda: input_pipeline.create_train_dataset(config, data, fixed_length=fixed_length))
+        distribute(strategy, lambda _: input_pipeline.create_train_dataset(config, data, fixed_length=fixed_length))
     )
     model.make_train_function()(iterator)
     metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items()}

@@ -275,6 +275,8 @@ def test_other_pieces_have_another_checksum(tmp_path):
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\nb\na\n", "line 7: the piece 'a' is on line 5 already"),
         (b"[PAD]\n[UNK]\n\n[CLS]\n[SEP]\n", "line 3: expected a word piece, found nothing"),
         (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\ncaf\xe9\n", "line 5: not UTF-8"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\na\0b\n", "line 5: a NUL byte in the piece"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n" + b"x" * 300, r"vocab.txt cannot be read \(.*\): restore the file"),
         (b"[PAD]\na\nb\n[CLS]\n", r"lacks \[UNK\], \[SEP\]"),
         (b"a\n[UNK]\n[PAD]\n[CLS]\n[SEP]\n", r"line 3: \[PAD\] must be on line 1"),
     ],

@@ -79,7 +79,7 @@ def no_export(monkeypatch):
 def no_tracing(monkeypatch):
     """For runs of a few steps: to trace the step would take longer than to make it."""
 
-    def compile_model(model, optimizer, config):
+    def compile_model(model, optimizer, config, first_step=0):
         model.compile(optimizer, run_eagerly=True)
         model.optimizer.build(model.network.trainable_variables)
 
@@ -102,7 +102,8 @@ def read_checkpoint(path):
 
 
 def without_timing(values):
-    return {name: value for name, value in values.items() if name != "examples_per_second"}
+    measured = ("examples_per_second", "train_seconds", "input_wait_ratio")
+    return {name: value for name, value in values.items() if name not in measured}
 
 
 def read_lines(model_dir):
@@ -130,9 +131,11 @@ def test_a_run_leaves_the_same_files_as_one_on_images(whole_run, config):
         "best.json",
         "checkpoints",
         "config.json",
+        "evaluation.npz",
         "export",
         "metrics.jsonl",
         "result.json",
+        "run.json",
         "tensorboard",
     }
     assert files.read_json(str(whole_run.model_dir / "config.json")) == dataclasses.asdict(config)
@@ -172,7 +175,7 @@ def test_every_line_has_the_promised_metrics(whole_run, config):
     for line in lines:
         extra = {"dev_accuracy"} if line["step"] % 4 == 0 else set()
         extra |= {"test_accuracy"} if line["step"] % 6 == 0 else set()
-        assert set(line) == {"step", "examples_per_second", *METRIC_NAMES, *extra} - {"l2_loss"}
+        assert set(line) == {"step", "examples_per_second", "input_wait_ratio", *METRIC_NAMES, *extra} - {"l2_loss"}
         assert all(np.isfinite(value) for value in line.values())
         parts = line["sup_loss"] + line["unsup_loss"] + line["entropy_loss"]
         assert line["loss"] == pytest.approx(parts, rel=1e-5)
@@ -192,13 +195,14 @@ def test_the_checkpoint_is_chosen_by_the_development_split_and_never_by_the_test
     """A run without unlabelled examples, whose accuracies are given so that the best on dev is the worst on test."""
     settings = {"train_steps": 4, "log_steps": 1, "save_steps": 1, "eval_steps": 1}
     config = tiny_config(data_dir, bert_dir, dev_size=8, unsup_ratio=0, **settings)
-    given = {"dev": iter(DEV_ACCURACIES), "test": iter([*TEST_ACCURACIES, 0.123])}
+    given = {"dev": iter(DEV_ACCURACIES), "test": iter(TEST_ACCURACIES)}
 
     def evaluate(model, strategy, create_batches, num_examples, batch_size):
         split = "dev" if num_examples == config.dev_size else "test"
         return {"accuracy": next(given[split]), "loss": 1.0}
 
     monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(training, "evaluate_finally", lambda *arguments: {"accuracy": 0.123, "loss": 1.0})
     result = run_training(config, tmp_path)
     assert (result["step"], result["accuracy"]) == (2, 0.123)
     assert files.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.6}
@@ -261,7 +265,8 @@ def test_a_process_killed_in_mid_run_ends_like_an_uninterrupted_run(config, whol
     capsys.readouterr()
     run_main(main, *arguments)
     accuracy = whole_run.result["accuracy"]
-    assert capsys.readouterr().out == f"csv: accuracy {accuracy:.4f}, error rate {1 - accuracy:.4f}\n"
+    expected = f"csv: accuracy {accuracy:.4f}, error rate {1 - accuracy:.4f}\n"
+    assert capsys.readouterr().out == expected + f"report: {tmp_path / 'report.html'}\n"
     assert_equal_runs(tmp_path, whole_run.model_dir)
     assert without_timing(files.read_json(str(tmp_path / "result.json"))) == without_timing(whole_run.result)
 

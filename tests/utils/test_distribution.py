@@ -16,7 +16,7 @@ BATCHES = [
 ]
 
 
-def create_dataset():
+def create_dataset(_share):
     return tf.data.Dataset.from_tensor_slices({key: [batch[key] for batch in BATCHES] for key in BATCHES[0]})
 
 
@@ -53,7 +53,7 @@ def test_nested_parts_may_differ_in_length_from_batch_to_batch():
     signature = {"sup": {"ids": tf.TensorSpec([4, None], tf.int64)}, "label": tf.TensorSpec([4], tf.int64)}
     strategy = distribution.create_strategy("mirrored")
     distributed = distribution.distribute(
-        strategy, lambda: tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
+        strategy, lambda _: tf.data.Dataset.from_generator(lambda: iter(batches), output_signature=signature)
     )
     for batch, parts in zip(batches, distributed, strict=True):
         ids = strategy.experimental_local_results(parts["sup"]["ids"])
@@ -90,7 +90,9 @@ def test_a_batch_size_that_the_replicas_do_not_divide_is_refused():
 
 
 def test_an_unknown_strategy_is_refused():
-    with pytest.raises(ValueError, match=r"strategy='fast': expected one of auto, one_device, mirrored, tpu\."):
+    with pytest.raises(
+        ValueError, match=r"strategy='fast': expected one of auto, one_device, mirrored, multi_worker, tpu\."
+    ):
         distribution.create_strategy("fast")
 
 

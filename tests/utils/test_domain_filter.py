@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from utils import domain_filter
+from utils import domain_filter, files
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 CLASS_NAMES = ("cat", "dog", "bird")
@@ -247,6 +247,32 @@ def test_a_damaged_state_is_refused(killed_state, tmp_path):
         select_rows(tmp_path, random_probabilities(300), 20)
 
 
+@pytest.mark.parametrize(
+    "changes, reason",
+    [
+        ({"settings": "[]"}, "its settings are no object"),
+        ({"settings": "["}, "Expecting value"),
+        ({"end": None}, "end"),
+        ({"end": np.array([3])}, r"end has shape=\(1,\), dtype=int64: expected shape=\(\)"),
+        (
+            {"labels": np.array([99], np.int32), "positions": np.array([0]), "doubts": np.zeros(1, np.float32)},
+            "labels has",
+        ),
+        ({"doubts": np.zeros(3, np.float32)}, "doubts has shape"),
+        ({"positions": np.array(3)}, "has shape"),
+        ({"histogram": np.zeros(40)}, "histogram has .*dtype=float64"),
+        ({"skipped": np.array([-5])}, "skipped has numbers that are not from 0"),
+        ({"least_doubt": np.float32("nan")}, "least_doubt has numbers"),
+    ],
+)
+def test_a_state_of_another_shape_is_refused(killed_state, tmp_path, changes, reason):
+    (tmp_path / "state.npz").write_bytes(killed_state)
+    arrays = files.read_arrays(tmp_path / "state.npz") | changes
+    files.write_arrays(tmp_path / "state.npz", **{name: value for name, value in arrays.items() if value is not None})
+    with pytest.raises(ValueError, match=rf"state\.npz cannot be read \(.*{reason}.*\): delete it to start again"):
+        select_rows(tmp_path, random_probabilities(300), 20, min_probability=0.3)
+
+
 def test_the_state_is_whole_at_any_time(tmp_path, monkeypatch):
     probabilities = random_probabilities(60)
     select_rows(tmp_path, probabilities, 5)
@@ -257,7 +283,7 @@ def test_the_state_is_whole_at_any_time(tmp_path, monkeypatch):
         raise OSError("No space left on device")
 
     monkeypatch.setattr(np, "savez", fail)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(ValueError, match=r"state\.npz cannot be written \(No space left on device\): make room"):
         select_rows(tmp_path, probabilities, 5)
     assert (tmp_path / "state.npz").read_bytes() == before
 
@@ -316,6 +342,4 @@ def test_many_classes_can_be_drawn_and_few_of_them_are_named(tmp_path):
     selection = select_rows(tmp_path, random_probabilities(500, num_classes=100), 100)
     domain_filter.draw_histogram(tmp_path / "kept.png", selection, names)
     lines = domain_filter.describe(domain_filter.summarize(selection, names))
-    assert re.fullmatch(
-        r"kept .*\n\d+ of 100 classes have fewer than num_per_class=100: ('\d+' \d+, ){10}\.\.\.", lines
-    )
+    assert re.fullmatch(r"kept .*\n\d+ of 100 classes have fewer than num_per_class=100: ('\d+' \d+, ){10}…", lines)

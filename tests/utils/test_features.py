@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from utils import features, run_dir
+from tests.shares import assert_shares_are_the_whole
+from utils import features, locks, run_dir
 from utils.distribution import create_strategy
 from utils.feature_classifier import FeatureClassifier
 from utils.features import FeatureData, HeadConfig, Labelled
@@ -92,6 +93,13 @@ def test_batches_are_a_function_of_seed_and_step(data):
     assert not np.array_equal(other_seed["original"], whole[0]["original"])
 
 
+def test_hosts_together_make_the_batches_of_one(data):
+    config = HeadConfig(**TINY | {"train_batch_size": 8})
+    assert_shares_are_the_whole(lambda share: features.create_train_dataset(config, data, 3, share), 2)
+    part = features.Labelled(data.original[:9], np.arange(9))
+    assert_shares_are_the_whole(lambda share: features.create_eval_dataset(part, 4, share), 3)
+
+
 def test_both_views_of_a_batch_are_of_the_same_examples_and_all_copies_come_by(data):
     copies = np.concatenate([data.original + 1, data.original + 2])
     config = HeadConfig(**TINY | {"unsup_ratio": NUM_UNLABELED // 2})  # a pass has one step for each copy
@@ -159,6 +167,29 @@ def test_a_folder_without_a_classifier_of_features_is_refused(tmp_path):
         FeatureClassifier.load(str(tmp_path))
 
 
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("{}", "class_names is missing: expected a list"),
+        ('{"class_names": ["a", "b"], "width": -1}', "width=-1: expected a whole number from 1"),
+        ('{"class_names": ["a", "a"], "width": 6}', "expected different labels"),
+        ('{"class_names": [[], {}], "width": 6}', "expected different labels"),
+        ("[" * 100_000, "nested too deeply"),
+    ],
+)
+def test_a_damaged_description_of_a_classifier_is_refused(tmp_path, content, message):
+    (tmp_path / "features.json").write_text(content)
+    with pytest.raises(ValueError, match=f"features.json.*{message}"):
+        FeatureClassifier.load(str(tmp_path))
+
+
+def test_a_second_process_is_kept_from_the_folder_of_a_classifier(tmp_path):
+    values, labels = draw_features(4, seed=4)
+    with locks.hold(str(tmp_path), "another training", ""):
+        with pytest.raises(ValueError, match=f"{tmp_path} is in use by another training, process"):
+            FeatureClassifier(str(tmp_path), **{"train_steps": 1, "save_steps": 1}).fit(values, labels)
+
+
 # ---- files ----------------------------------------------------------------------------------------------------------
 
 
@@ -214,10 +245,16 @@ def test_a_file_that_is_no_file_of_features_is_refused(tmp_path):
     config = HeadConfig(**TINY)
     with pytest.raises(ValueError, match="features_file='': give the .npz file"):
         features.read_file("", config)
-    for content, message in ((b"", "cannot be read"), (b"PK\x03\x04 no zip", "cannot be read")):
+    np.savez(tmp_path / "bad.npz", **GOOD)
+    content = (tmp_path / "bad.npz").read_bytes()
+    damaged = [b"", b"PK\x03\x04 no zip", content[:-100], content.replace(b"(4, 6)", b"(4, 9)", 1)]
+    for content in damaged:
         (tmp_path / "bad.npz").write_bytes(content)
-        with pytest.raises(ValueError, match=message):
+        with pytest.raises(ValueError, match=r"features_file=.*bad.npz cannot be read \(.*\): expected an .npz file"):
             features.read_file(str(tmp_path / "bad.npz"), config)
+    np.savez(tmp_path / "bad.npz", **GOOD | {"unlabeled": GOOD["unlabeled"].astype(np.float64) * 1e300})
+    with pytest.raises(ValueError, match=r"bad.npz: unlabeled\[0\] holds a number that is not finite"):
+        features.read_file(str(tmp_path / "bad.npz"), config)
     np.savez(tmp_path / "bad.npz", features=GOOD["features"])
     with pytest.raises(ValueError, match="lacks labels: expected arrays named features, labels, unlabeled"):
         features.read_file(str(tmp_path / "bad.npz"), config)

@@ -20,6 +20,41 @@ def test_predictions_are_a_table_of_inputs_labels_and_probabilities(tmp_path):
     ]
 
 
+PROBABILITIES = np.float32([[0.2, 0.5, 0.3], [0.9, 0.05, 0.05], [0.86, 0.04, 0.1]])
+
+
+def read(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_next_most_probable_classes_are_added_on_request(tmp_path):
+    path = tmp_path / "predictions.csv"
+    write_predictions(str(path), ["a", "b", "c"], PROBABILITIES, ("x", "y", "z"), top_k=3, class_probabilities=False)
+    rows = read(path)
+    assert list(rows[0]) == ["input", "label", "probability", "label_2", "probability_2", "label_3", "probability_3"]
+    assert [[row[name] for name in ("label", "label_2", "label_3")] for row in rows] == [[*"yzx"], [*"xyz"], [*"xzy"]]
+    assert [float(row["probability_2"]) for row in rows] == pytest.approx([0.3, 0.05, 0.1])
+
+
+def test_predictions_below_a_threshold_are_marked(tmp_path):
+    path = tmp_path / "predictions.csv"
+    write_predictions(str(path), ["a", "b", "c"], PROBABILITIES, ("x", "y", "z"), unsure_below=0.86)
+    assert list(read(path)[0]) == ["input", "label", "probability", "unsure", "x", "y", "z"]
+    assert [row["unsure"] for row in read(path)] == ["yes", "no", "no"]  # 0.86 itself is sure enough
+
+
+@pytest.mark.parametrize("top_k", [0, 4])
+def test_more_classes_than_there_are_cannot_be_named(tmp_path, top_k):
+    with pytest.raises(ValueError, match=f"top_k={top_k}: expected 1 to 3, the number of classes."):
+        write_predictions(str(tmp_path / "predictions.csv"), ["a"], PROBABILITIES[:1], ("x", "y", "z"), top_k=top_k)
+
+
+def test_nothing_to_predict_is_an_empty_table(tmp_path):
+    write_predictions(str(tmp_path / "predictions.csv"), [], np.zeros([0, 2], np.float32), ("x", "y"))
+    assert (tmp_path / "predictions.csv").read_text() == "input,label,probability,x,y\n"
+
+
 def test_a_table_that_cannot_be_written_is_named(tmp_path):
     path = tmp_path / "missing" / "predictions.csv"
     with pytest.raises(ValueError, match=rf"{path} cannot be written \(.*\): .*choose another --predict_output\."):

@@ -4,7 +4,6 @@ import hashlib
 import json
 import os
 import re
-import resource
 import signal
 import subprocess
 import sys
@@ -15,7 +14,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from utils import records, run_dir
+from tests.full_disk import full_disk
+from utils import files, records, run_dir
 
 SETTINGS = {"split": "train", "seed": 3, "indices": [2, 0, 1]}
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -178,6 +178,37 @@ def test_workers_in_step_do_not_disturb_each_other(tmp_path):
         assert sorted(os.listdir(set_dir)) == ["info.json", *shard_names(4)]
 
 
+def test_a_worker_that_comes_last_is_not_disturbed_by_one_that_has_finished_the_set(tmp_path):
+    """Two processes may do the same work: the first one to finish deletes half-written shards, also the other's."""
+
+    def finish_in_between():
+        yield from shard_examples(0)[:5]
+        write_set(tmp_path, num_shards=1)
+        yield from shard_examples(0)[5:]
+
+    records.begin_set(str(tmp_path), SETTINGS)
+    records.write_shard(str(tmp_path), 0, 1, finish_in_between)
+    assert records.finish_set(str(tmp_path), 1)
+    assert records.read_set(str(tmp_path), SETTINGS, "").num_examples == 10
+
+
+def test_of_two_workers_with_other_settings_one_is_refused(tmp_path):
+    barrier = threading.Barrier(2)
+
+    def begin(set_dir, seed):
+        barrier.wait(timeout=60)
+        try:
+            return records.begin_set(str(set_dir), SETTINGS | {"seed": seed})
+        except ValueError as error:
+            return str(error)
+
+    for attempt in range(20):
+        with futures.ThreadPoolExecutor(2) as pool:
+            results = list(pool.map(lambda seed: begin(tmp_path / str(attempt), seed), (1, 2)))
+        assert results.count(True) == 1, results
+        assert "holds records of other settings" in (results[0] if results[1] is True else results[1])
+
+
 # ---- kills ----------------------------------------------------------------------------------------------------------
 
 KILLED_WRITER = """
@@ -223,6 +254,7 @@ def test_what_a_kill_left_beside_a_complete_set_is_removed_when_it_is_taken_up_a
     whole = sorted(os.listdir(set_dir))
     (tmp_path / "set" / "records-00000-of-00001.json").write_bytes(receipt)  # killed before it was deleted
     (tmp_path / "set" / "records-00000-of-00001.tfrecord.tmp-7").write_bytes(b"half")
+    (tmp_path / "set" / "info.json.tmp-7").write_bytes(b"{")
     assert not records.begin_set(set_dir, settings)
     assert sorted(os.listdir(set_dir)) == whole
 
@@ -251,6 +283,146 @@ def test_a_shard_without_receipt_is_written_again(tmp_path):
     (tmp_path / shard_names()[1]).write_bytes(b"not known to be whole")
     write_set(tmp_path)
     assert records.read_set(str(tmp_path), SETTINGS, "").num_examples == 33
+
+
+# ---- damage ---------------------------------------------------------------------------------------------------------
+
+
+def rewrite(path, examples):
+    """Another content, whose own checksums are right."""
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for content in examples:
+            writer.write(content)
+
+
+def set_modified(path, seconds=10):
+    """As if the file had been written later."""
+    os.utime(path, (path.stat().st_atime, path.stat().st_mtime + seconds))
+
+
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("UDA_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.mark.parametrize("verify", [True, False])
+def test_a_shard_of_other_content_is_refused_and_named(tmp_path, cache, verify):
+    set_dir = write_set(tmp_path / "set")
+    path = set_dir / shard_names()[1]
+    rewrite(path, [content.swapcase() for content in shard_examples(1)])
+    message = rf"{path} is damaged or was changed: sha256=\w+, expected \w+: delete {set_dir}\. Do it again\.$"
+    with pytest.raises(ValueError, match=message):
+        records.read_set(str(set_dir), {}, "Do it again.", verify)
+
+
+def test_a_set_is_checked_once_on_each_machine_unless_it_is_asked_for(tmp_path, cache, monkeypatch):
+    set_dir, checked = write_set(tmp_path / "set"), []
+    checksum = files.checksum
+    monkeypatch.setattr(files, "checksum", lambda path: checked.append(path) or checksum(path))
+    for verify, expected in ((False, 3), (False, 0), (True, 3), (False, 0)):
+        checked.clear()
+        records.read_set(str(set_dir), {}, "", verify)
+        assert len(checked) == expected
+    set_modified(set_dir / shard_names()[2])
+    records.read_set(str(set_dir), {}, "", verify=False)
+    assert len(checked) == 3
+    monkeypatch.setenv("UDA_CACHE", str(tmp_path / "other"))
+    records.read_set(str(set_dir), {}, "", verify=False)
+    assert len(checked) == 6
+
+
+def test_a_cache_that_cannot_be_written_does_no_harm(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("UDA_CACHE", str(tmp_path / "file"))
+    for _ in range(2):
+        assert records.read_set(str(write_set(tmp_path / "set")), {}, "", verify=False).num_examples == 33
+
+
+def change_info(set_dir, change):
+    info = read_info(set_dir)
+    change(info)
+    (set_dir / "info.json").write_text(json.dumps(info))
+
+
+def replace_count(shard, count):
+    def change(info):
+        info["num_examples"] += count - info["shards"][shard]["num_examples"]
+        info["shards"][shard]["num_examples"] = count
+
+    return change
+
+
+@pytest.mark.parametrize("count", [5, 500])
+def test_another_number_of_records_than_info_tells_is_refused(tmp_path, cache, count):
+    set_dir = write_set(tmp_path / "set")
+    change_info(set_dir, replace_count(1, count))
+    with pytest.raises(ValueError, match=rf"00001-of-00003.tfrecord .*: num_examples=11, expected {count}: delete"):
+        records.read_set(str(set_dir), {}, "", verify=False)
+
+
+WRONG_INFO = {
+    "[]": "info.json holds []: expected an object with complete, settings",
+    "{}": "info.json: complete is missing: expected true or false; delete it or restore it",
+    '{"complete": 1, "settings": {}}': "info.json: complete=1: expected true or false",
+    '{"complete": false, "settings": []}': "info.json: settings=[]: expected an object",
+    '{"complete": true, "settings": {}}': "info.json: num_examples is missing",
+    '{"complete": true, "settings": {}, "num_examples": "7", "shards": []}': "num_examples='7': expected a whole",
+    '{"complete": true, "settings": {}, "num_examples": 7, "shards": {}}': "shards={}: expected a list",
+    '{"complete": true, "settings": {}, "num_examples": 7, "shards": [3]}': "shards=[3]: expected a list, each an",
+    '{"complete": true, "settings": {}, "num_examples": 0, "shards": []}': "has no examples",
+}
+
+
+@pytest.mark.parametrize("content", WRONG_INFO)
+def test_info_of_another_shape_is_described(tmp_path, content):
+    write_set(tmp_path)
+    (tmp_path / "info.json").write_text(content)
+    with pytest.raises(ValueError, match=re.escape(WRONG_INFO[content])):
+        records.read_set(str(tmp_path), {}, "")
+
+
+@pytest.mark.parametrize(
+    "change, message",
+    [
+        (lambda info: info.update(num_examples=100), "num_examples=100, but the shards have 33"),
+        (lambda info: info["shards"][1].pop("sha256"), r"shards\[1\]: sha256 is missing"),
+        (lambda info: info["shards"][1].update(num_bytes=-1), r"shards\[1\]: num_bytes=-1: expected"),
+        (lambda info: info["shards"][1].update(name="../x.tfrecord"), r"name='../x.tfrecord' is no name of a shard"),
+        (lambda info: info["shards"].pop(), "num_examples=33, but the shards have 21"),
+    ],
+)
+def test_info_that_does_not_fit_its_shards_is_described(tmp_path, change, message):
+    change_info(write_set(tmp_path), change)
+    with pytest.raises(ValueError, match=rf"info\.json: .*{message}"):
+        records.read_set(str(tmp_path), {}, "")
+    with pytest.raises(ValueError, match=rf"info\.json: .*{message}"):
+        records.begin_set(str(tmp_path), SETTINGS)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"name": "x", "num_examples": "1", "num_bytes": 2, "sha256": ""}'])
+def test_a_receipt_of_another_shape_is_described(tmp_path, content):
+    records.begin_set(str(tmp_path), SETTINGS)
+    records.write_shard(str(tmp_path), 0, 1, lambda: shard_examples(0))
+    (tmp_path / "records-00000-of-00001.json").write_text(content)
+    with pytest.raises(ValueError, match=r"records-00000-of-00001\.json.*: expected .*; delete it or restore it\."):
+        records.finish_set(str(tmp_path), 1)
+
+
+def test_a_shard_that_is_damaged_while_it_is_used_is_named(tmp_path):
+    record_sets = [records.read_set(str(write_set(tmp_path / name)), {}, "") for name in ("first", "second")]
+    path = tmp_path / "second" / shard_names()[2]
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    message = rf"{path} is damaged \(corrupted record at \d+.*\): delete {path.parent} and write it again"
+    with pytest.raises(ValueError, match=message), records.explain_damage(record_sets):
+        list(tf.data.TFRecordDataset([path for record_set in record_sets for path in record_set.paths]))
+
+
+def test_other_errors_are_not_taken_for_damage(tmp_path):
+    with pytest.raises(tf.errors.InvalidArgumentError), records.explain_damage([]):
+        raise tf.errors.InvalidArgumentError(None, None, "other")
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
@@ -304,11 +476,8 @@ def test_a_folder_that_cannot_be_made_is_named_with_advice(tmp_path):
 
 @pytest.fixture
 def no_room():
-    """No file may grow beyond 20,000 bytes: writes fail as on a full disk, here with "File too large"."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, hard))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    with full_disk(20_000):
+        yield
 
 
 def test_a_full_disk_keeps_the_finished_shards(tmp_path, no_room):

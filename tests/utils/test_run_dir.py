@@ -1,14 +1,23 @@
 """utils/run_dir.py: what a run leaves behind survives kills and tells what went wrong."""
 
+import contextlib
+import fcntl
 import json
 import math
-import resource
+import os
+import pty
+import re
+import select
+import struct
+import sys
+import termios
 import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.full_disk import full_disk
 from utils import files, run_dir
 from utils.settings import Settings, config_class, setting
 
@@ -57,6 +66,53 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
             ValueError, match=rf"model_dir={model_dir} cannot be written \(.*\): choose another --model_d"
         ):
             run_dir.prepare(str(model_dir), Config())
+
+
+@pytest.mark.parametrize(
+    "content, message",
+    [
+        ("[]", r"config\.json holds \[\]: expected an object"),
+        ("[" * 100_000, r"config\.json is not valid JSON \(nested too deeply\)"),
+        ('{"train_steps": [1]}', r"another configuration \(train_steps: was \[1\], now 100\)"),
+        ('{"train_steps": {"a": 1}}', r"another configuration \(train_steps: was \{'a': 1\}, now 100\)"),
+    ],
+)
+def test_a_damaged_configuration_is_described(tmp_path, content, message):
+    (tmp_path / "checkpoints").mkdir()
+    (tmp_path / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=message):
+        run_dir.prepare(str(tmp_path), Config())
+
+
+# ---- one at a time --------------------------------------------------------------------------------------------------
+
+
+def test_no_two_trainings_run_in_one_folder(tmp_path):
+    @run_dir.alone
+    def train(config, model_dir, then):
+        return then()
+
+    def train_again():
+        return train(None, str(tmp_path / "run"), lambda: "both")
+
+    message = f"run is in use by another training, process {os.getpid()} on .*: wait for its end, or choose another --m"
+    with pytest.raises(ValueError, match=message):
+        train(None, str(tmp_path / "run"), train_again)
+    assert train(None, str(tmp_path / "run"), lambda: "one") == "one"
+    assert not (tmp_path / "run").exists()  # since nothing was written there
+
+
+def test_what_a_killed_training_left_half_written_is_removed_by_the_next_one(tmp_path):
+    for name in ("config.json.tmp-7", "metrics.jsonl.tmp-7", "predictions.csv.tmp-7"):
+        (tmp_path / name).touch()
+    with run_dir.hold(str(tmp_path)):
+        assert sorted(path.name for path in tmp_path.iterdir()) == [".lock", "predictions.csv.tmp-7"]
+
+
+def test_a_folder_in_which_nothing_can_be_written_is_named_before_anything_is_done(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ValueError, match=r"model_dir=.*file/run cannot be written \(.*\): choose another --model_dir"):
+        run_dir.alone(lambda config, model_dir: None)(None, str(tmp_path / "file" / "run"))
 
 
 # ---- versions -------------------------------------------------------------------------------------------------------
@@ -115,6 +171,34 @@ def test_a_half_written_last_line_is_dropped(tmp_path):
     assert (tmp_path / "metrics.jsonl").read_text() == text
 
 
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        (b"{}", "line 2: step is missing: expected a whole number"),
+        (b"[]", r"line 2 holds \[\]: expected an object with step"),
+        (b'{"step": "20"}', "line 2: step='20': expected a whole number"),
+        (b'{"step": 20, "loss": "low"}', "line 2: loss='low': expected a number"),
+        (b'{"step": 20, "loss": {}}', "line 2: loss={}: expected a number"),
+        (b'{"step": 2', r"line 2 is not valid JSON \(.*\)"),
+        (b"\xff", r"line 2 is not valid JSON \(.*utf-8.*\)"),
+        (b"[" * 100_000, r"line 2 is not valid JSON \(.*\)"),
+    ],
+)
+def test_a_damaged_line_of_metrics_is_named(tmp_path, line, message):
+    write_lines(tmp_path, [10])
+    content = (tmp_path / "metrics.jsonl").read_bytes()
+    (tmp_path / "metrics.jsonl").write_bytes(content + line + b"\n")
+    with pytest.raises(ValueError, match=rf"metrics\.jsonl, {message}.*: delete that line\.|; delete that line\."):
+        run_dir.read_metrics(str(tmp_path))
+    with pytest.raises(ValueError, match="delete that line"):  # before the first step
+        run_dir.MetricsWriter(str(tmp_path), 20, train_steps=40)
+
+
+def test_metrics_that_are_no_numbers_are_kept(tmp_path):
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "loss": NaN, "accuracy": Infinity}\n')
+    assert math.isnan(run_dir.read_metrics(str(tmp_path))[0]["loss"])
+
+
 def test_metrics_go_to_tensorboard(tmp_path):
     write_lines(tmp_path, [10, 20])
     found = {}
@@ -134,15 +218,64 @@ def test_the_console_shows_the_step_the_metrics_and_the_time_left(tmp_path, caps
     assert capsys.readouterr().err == "step 20/40  loss 1.25  sup_accuracy 0.5  00:40 left\n"
 
 
-def test_a_terminal_shows_a_bar_with_the_metrics(tmp_path, capsys, monkeypatch):
-    bar = run_dir.tqdm
-    monkeypatch.setattr(run_dir, "tqdm", lambda **options: bar(**options | {"disable": False, "mininterval": 0}))
-    writer = run_dir.MetricsWriter(str(tmp_path), 10, train_steps=40)
-    writer.advance(20)
-    writer.write(20, {"loss": 1.25, "tsa_threshold": 0.1})
+@contextlib.contextmanager
+def terminal(monkeypatch, columns):
+    """A real terminal as stderr. Gives a function that returns what it has shown since."""
+    keyboard, screen = pty.openpty()
+    fcntl.ioctl(screen, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    with open(screen, "w") as stderr, open(keyboard, "rb", buffering=0) as shown:
+
+        def read_screen():
+            """What comes until nothing does for a while: the kernel passes it on in pieces."""
+            content = b""
+            while select.select([shown], [], [], 0.5 if content else 30)[0]:
+                content += shown.read(65536)
+            return content.decode()
+
+        monkeypatch.setattr(sys, "stderr", stderr)
+        yield read_screen
+
+
+def test_a_terminal_shows_one_live_line(tmp_path, monkeypatch):
+    with terminal(monkeypatch, 80) as read_screen:
+        writer = run_dir.MetricsWriter(str(tmp_path), 10, train_steps=4000)
+        monkeypatch.setattr(run_dir, "LIVE_SECONDS", -1)
+        writer.advance(20, lambda: {"loss": 1.23456, "unsup_kept_ratio": 0.5, "sup_loss": 7.0})
+        shown = read_screen()
+        assert "\n" not in shown  # the line is written over
+        last = shown.split("\r")[-1]
+        assert re.match(r"step (10|20)/4000, loss 1\.23, kept 0\.5, .* left, ", last) and len(last) <= 80
+        writer.write(2000, {"loss": 0.75, "unsup_kept_ratio": 0.625, "test_accuracy": 0.875, "tsa_threshold": 0.1})
+        writer.advance(2010, lambda: {"loss": 0.5})
+        last = read_screen().split("\r")[-1]
+        assert "loss 0.5, kept 0.625, test accuracy 0.875, " in last and "tsa_threshold" not in last
+        writer.close()
+    lines = run_dir.read_metrics(str(tmp_path))
+    assert [(line["step"], line["loss"]) for line in lines] == [(2000, 0.75)]
+
+
+def test_a_narrow_terminal_shows_what_matters_most(tmp_path, monkeypatch):
+    with terminal(monkeypatch, 40) as read_screen:
+        writer = run_dir.MetricsWriter(str(tmp_path), 0, train_steps=4000)
+        writer.advance(20, lambda: {"loss": 1.23456, "unsup_kept_ratio": 0.5, "test_accuracy": 0.5})
+        last = read_screen().split("\r")[-1]
+        assert last.startswith("step ") and "loss 1.23, kept 0.5" in last and len(last) <= 40
+        writer.close()
+
+
+def test_metrics_are_read_for_a_terminal_only_and_twice_a_second_at_most(tmp_path, monkeypatch, capsys):
+    calls = []
+    writer = run_dir.MetricsWriter(str(tmp_path), 0, train_steps=4000)
+    writer.advance(10, lambda: calls.append(1) or {})
+    assert not calls and capsys.readouterr().err == ""
     writer.close()
-    shown = capsys.readouterr().err
-    assert "10/40" in shown and "20/40" in shown and "loss=1.25" in shown and "tsa_threshold" not in shown
+    with terminal(monkeypatch, 80):
+        writer = run_dir.MetricsWriter(str(tmp_path), 0, train_steps=4000)
+        monkeypatch.setattr(run_dir, "LIVE_SECONDS", 3600)
+        for step in range(10, 100, 10):
+            writer.advance(step, lambda: calls.append(1) or {})
+        writer.close()
+    assert len(calls) == 1
 
 
 def test_metrics_that_cannot_be_written_are_told(tmp_path):
@@ -268,6 +401,19 @@ def test_only_the_last_few_checkpoints_and_the_best_are_kept(tmp_path):
     assert files.read_json(str(tmp_path / "best.json")) == {"step": 2, "dev_accuracy": 0.4}
 
 
+def test_what_a_process_left_of_a_checkpoint_that_it_was_at_is_removed(tmp_path):
+    """TensorFlow leaves its temporary folder when the disk is full, and when it is killed also what is in it."""
+    checkpoints = run_dir.Checkpoints(str(tmp_path), create_model(), 2)
+    checkpoints.save(1)
+    with full_disk(50), pytest.raises(ValueError, match="cannot be written"):
+        checkpoints.save(2)
+    for name in ("checkpoint.tmp0123", "ckpt-2_temp/part-00000-of-00001.data-00000-of-00001.tempstate4567"):
+        (tmp_path / "checkpoints" / name).touch()
+    assert run_dir.Checkpoints(str(tmp_path), create_model(), 2).restore_last() == 1
+    names = {"checkpoint", "ckpt-1.index", "ckpt-1.data-00000-of-00001"}
+    assert {path.name for path in (tmp_path / "checkpoints").iterdir()} == names
+
+
 def test_a_continued_run_still_keeps_only_the_last_few(tmp_path):
     train_with_checkpoints(tmp_path, [0.1, 0.2, 0.3], max_to_keep=2)
     checkpoints = run_dir.Checkpoints(str(tmp_path), create_model(), 2)
@@ -331,6 +477,35 @@ def test_a_damaged_checkpoint_is_named_and_can_be_deleted(tmp_path, ending, dama
     assert_weights(model, weights[1])
 
 
+@pytest.mark.parametrize("folder", ["checkpoints", "best"])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"garbage",
+        b"\x00\xff\xfe",
+        b'model_checkpoint_path: "ckpt-2"\n',
+        b'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: 7\n',
+        b'model_checkpoint_path: "x"\nall_model_checkpoint_paths: "x"\nall_model_checkpoint_timestamps: 1.5\n',
+        b'model_checkpoint_path: "ckpt-1"\nall_model_checkpoint_paths: "ckpt-1"\n',
+    ],
+)
+def test_a_damaged_list_of_checkpoints_is_named_and_nothing_is_written_over(tmp_path, folder, content):
+    train_with_checkpoints(tmp_path, [0.1, 0.2])
+    (tmp_path / folder / "checkpoint").write_bytes(content)
+    message = rf"{folder}/checkpoint is damaged: expected TensorFlow's list of checkpoints\. Restore it, delete"
+    with pytest.raises(ValueError, match=message):
+        run_dir.Checkpoints(str(tmp_path), create_model(), 2)
+
+
+@pytest.mark.parametrize("content", ["[]", "{}", '{"step": 1}', '{"step": 1, "dev_accuracy": "x"}'])
+def test_a_damaged_note_of_the_best_checkpoint_is_named(tmp_path, content):
+    train_with_checkpoints(tmp_path, [0.1])
+    (tmp_path / "best.json").write_text(content)
+    with pytest.raises(ValueError, match=r"best\.json.*: expected .*; delete it, to choose among the checkpoints from"):
+        run_dir.Checkpoints(str(tmp_path), create_model(), 2).save_if_best(2, 0.5)
+
+
 def test_a_checkpoint_of_another_network_is_named(tmp_path):
     train_with_checkpoints(tmp_path, [0.1])
     with pytest.raises(ValueError, match="ckpt-1 cannot be restored: it is damaged, or of another network"):
@@ -344,16 +519,10 @@ def test_a_full_disk_is_told_with_the_last_good_checkpoint(tmp_path):
     checkpoints.save(1)
     weights = all_weights(model)
     make_step(model)
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (100, hard))  # larger files fail, as on a full disk
-    try:
-        message = (
-            r"step=2: the checkpoint in .*checkpoints cannot be written \((?s:.*)File too large(?s:.*)\): make room; "
-        )
-        with pytest.raises(ValueError, match=message + r"the same command goes on from the last one, .*ckpt-1\.$"):
-            checkpoints.save(2)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    message = r"step=2: the checkpoint in .*checkpoints cannot be written \((?s:.*)File too large(?s:.*)\): make room; "
+    message += r"the same command goes on from the last one, .*ckpt-1\.$"
+    with full_disk(), pytest.raises(ValueError, match=message):
+        checkpoints.save(2)
     model = create_model()
     assert run_dir.Checkpoints(str(tmp_path), model, 2).restore_last() == 1
     assert_weights(model, weights)

@@ -214,4 +214,5 @@ def test_a_setting_that_an_older_version_lacked_had_its_default():
 
 def test_which_settings_of_an_image_run_may_change():
     resumable = {field.name for field in dataclasses.fields(ImageConfig) if field.metadata["resumable"]}
-    assert resumable == {"data_dir", "eval_batch_size", "max_save", "log_steps", "eval_steps", "iterations"}
+    steps = {"log_steps", "eval_steps", "iterations"}
+    assert resumable == {"data_dir", "eval_batch_size", "max_save", "verify_records"} | steps

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from utils import training
 from utils.distribution import create_strategy, distribute
 from utils.settings import ObjectiveConfig
-from utils.uda_model import METRIC_NAMES, ClassBalance, UDAModel
+from utils.uda_model import CLASS_METRICS, METRIC_NAMES, ClassBalance, UDAModel
 
 CLASSES, SIZE, TRAIN_STEPS = 3, 5, 100
 
@@ -54,7 +55,7 @@ def create_model(create_network=create_linear, learning_rate=0.1, compile_option
 
 def train(model, batches):
     dataset = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(lambda *values: np.stack(values), *batches))
-    batches_of_replicas = distribute(model.distribute_strategy, lambda: dataset)
+    batches_of_replicas = distribute(model.distribute_strategy, lambda _: dataset)
     return model.fit(batches_of_replicas, steps_per_epoch=len(batches), verbose=0).history
 
 
@@ -549,6 +550,29 @@ def test_balance_is_of_the_classes_predicted_on_original_examples():
     np.testing.assert_allclose(train(model, batches)["pseudo_label_balance"][0], expected, rtol=1e-5)
 
 
+def test_the_shares_of_predictions_are_compared_with_those_of_the_labels():
+    model = create_model(create_linear, learning_rate=0.0)
+    batches = [create_batch(seed=seed) | {"label": np.array([0, 0, 0, 1])} for seed in range(3)]
+    predicted = np.concatenate([model.network(batch["original"]).numpy().argmax(-1) for batch in batches])
+    labels = np.concatenate([batch["label"] for batch in batches])
+    shares = [np.bincount(classes, minlength=CLASSES) / len(classes) for classes in (labels, predicted)]
+    metrics = train(model, batches)
+    expected = np.abs(shares[1] - shares[0]).sum() / 2, (shares[1] - shares[0]).max()
+    assert 0.05 < expected[1] < expected[0] < 1
+    values = [metrics[name][0] for name in ("pseudo_label_distance", "pseudo_label_excess")]
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    model.reset_metrics()
+    assert [float(model.train_metrics[name].count) for name in CLASS_METRICS] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("settings", [{}, {"uda_softmax_temp": 0.1, "uda_confidence_thresh": 0.99}])
+def test_the_divergence_of_the_views_is_neither_sharpened_nor_masked(settings):
+    model, batch = create_model(create_linear, learning_rate=0.0, **settings), create_batch()
+    original, augmented = (softmax(model.network(batch[view]).numpy()) for view in ("original", "augmented"))
+    expected = (original * np.log(original / augmented)).sum(-1).mean()
+    np.testing.assert_allclose(train(model, [batch])["view_divergence"][0], expected, rtol=1e-4)
+
+
 def test_the_average_can_start_anew_from_other_weights():
     model = create_model(ema_decay=0.9)
     model.network.set_weights([np.full_like(weight, 0.5) for weight in model.network.get_weights()])
@@ -556,3 +580,15 @@ def test_the_average_can_start_anew_from_other_weights():
     for average in model.average_network.get_weights():
         np.testing.assert_array_equal(average, np.full_like(average, 0.5))
     create_model().start_average()  # there is none: nothing happens
+
+
+@pytest.mark.parametrize("strategy_name", ["one_device", "mirrored"])
+def test_what_a_step_returns_is_read_as_the_metrics_of_all_replicas(strategy_name):
+    strategy = create_strategy(strategy_name)
+    with strategy.scope():
+        model = create_model()
+    batch = create_batch()
+    dataset = tf.data.Dataset.from_tensors(batch).repeat()
+    values = model.make_train_function()(iter(distribute(strategy, lambda _: dataset)))
+    expected = {name: pytest.approx(float(model.train_metrics[name].result()), rel=1e-5) for name in values}
+    assert training.read_live(model, values) == expected and expected["loss"] != 0

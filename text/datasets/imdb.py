@@ -5,6 +5,7 @@ first of all. Neither listdir nor the archive has an order of its own to rely on
 """
 
 import functools
+import gzip
 import os
 import re
 import tarfile
@@ -38,9 +39,14 @@ PARTS = {
 }
 
 
+# The longest review has 14 kB, those of a split 100 MB together, and the whole archive unpacks to less than 600 MB.
+MAX_REVIEW_BYTES, MAX_SPLIT_BYTES, MAX_ARCHIVE_BYTES = 1 << 20, 1 << 28, 1 << 30
+MAX_READ_BYTES = 1 << 24  # at once: a header can claim a name of any length
+
+
 def open_reviews(config):
     found = find_raw(config, FACTS, f"{FACTS.folder}/train", "train", ARCHIVE)
-    path = found if found.name == ARCHIVE else found.parent
+    path = found if os.path.basename(found) == ARCHIVE else os.path.dirname(found)
     facts, md5, sizes = FACTS, "", {}
     if not config.allow_partial:
         md5 = ARCHIVE_MD5
@@ -50,12 +56,13 @@ def open_reviews(config):
 
 
 def _identify(path):
-    parts = [path] if path.is_file() else [path / part for part in PARTS["unlabeled"] if (path / part).is_dir()]
+    parts = [os.path.join(path, part) for part in PARTS["unlabeled"]]
+    parts = [path] if files.is_file(path) else list(filter(files.is_folder, parts))
     return [FACTS.name, FACTS.min_unsup_length, describe_files(*parts)]
 
 
 def read_reviews(facts, path, md5, split):
-    contents = _read_archive(path, md5, split) if path.is_file() else _read_folder(path, split)
+    contents = _read_archive(path, md5, split) if files.is_file(path) else _read_folder(path, split)
     for key, content in contents:
         part = key.split("/")[1]
         text = clean(decode(content, f"{path}, {key}"))
@@ -74,9 +81,21 @@ def order(key):
 def _read_folder(path, split):
     """Yields (key, bytes) in order, one file at a time."""
     for part in PARTS[split]:
-        names = os.listdir(path / part) if (path / part).is_dir() else []
+        folder = os.path.join(path, part)
+        names = files.list_folder(folder) if files.is_folder(folder) else []
         for key in sorted(filter(order, (f"{part}/{name}" for name in names)), key=order):
-            yield key, (path / key).read_bytes()
+            yield key, _read_review(os.path.join(path, key))
+
+
+def _read_review(path):
+    """What is no plain file, such as a pipe or a device, could be read without end."""
+    if not files.is_file(path):
+        raise ValueError(f"{path} is no file: expected a review. Remove it, or {FACTS.how_to_get}")
+    with files.open_file(path, "rb") as file:
+        content = file.read(MAX_REVIEW_BYTES + 1)
+    if len(content) > MAX_REVIEW_BYTES:
+        raise ValueError(f"{path} has more than {MAX_REVIEW_BYTES:,} bytes: expected a review. Remove it")
+    return content
 
 
 def _read_archive(path, md5, split):
@@ -86,17 +105,66 @@ def _read_archive(path, md5, split):
     """
     if md5 and (found := files.checksum(path, "md5")) != md5:
         raise _damaged_archive(path, f"expected md5={md5}, found md5={found}")
-    contents = {}
     try:
-        with tarfile.open(path) as archive:
-            for member in archive:
-                key = member.name.partition("/")[2]
-                if key.rpartition("/")[0] in PARTS[split] and order(key):
-                    contents[key] = archive.extractfile(member).read()
-    except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-        raise _damaged_archive(path, f"reading it fails with {type(error).__name__}: {error}") from error
+        with files.open_file(path, "rb") as stored, gzip.GzipFile(fileobj=stored) as unpacked:
+            contents = _read_members(BoundedReader(unpacked), split)
+    except (tarfile.TarError, EOFError, OSError, zlib.error, ValueError, RecursionError) as error:
+        raise _damaged_archive(
+            path, f"reading it fails with {type(error).__name__}: {files.reason_of(error)}"
+        ) from error
     for key in sorted(contents, key=order):
         yield key, contents.pop(key)
+
+
+def _read_members(reader, split):
+    """The reviews of a split: dict from key to bytes."""
+    contents, num_bytes = {}, 0
+    with tarfile.open(fileobj=reader, mode="r:") as archive:
+        for member in iter(archive.next, None):
+            archive.members = []  # which would keep all of them
+            key = member.name.partition("/")[2]
+            if key.rpartition("/")[0] in PARTS[split] and order(key):
+                if not member.isreg() or member.issparse():
+                    raise ValueError(f"{member.name} is no plain file")
+                num_bytes += member.size
+                if member.size > MAX_REVIEW_BYTES or num_bytes > MAX_SPLIT_BYTES:
+                    raise ValueError(f"{member.name} has {member.size:,} bytes, the reviews so far {num_bytes:,}")
+                reader.seek(member.offset_data)
+                contents[key] = reader.read(member.size)
+    # tarfile takes a damaged header for the end of the archive, which is a block of zeros.
+    if reader.last_read != bytes(tarfile.BLOCKSIZE):
+        raise ValueError(f"it breaks off after {reader.tell():,} bytes")
+    while rest := reader.read(MAX_READ_BYTES):  # to its end, where the checksum is
+        if rest.strip(b"\0"):
+            raise ValueError("something comes after its end")
+    return contents
+
+
+class BoundedReader:
+    """A file that tarfile reads from front to back, up to MAX_ARCHIVE_BYTES and never too much at once."""
+
+    def __init__(self, file):
+        self.file, self.last_read = file, b""
+
+    def read(self, size):
+        if not 0 <= size <= MAX_READ_BYTES:
+            raise ValueError(f"a header claims {size:,} bytes")
+        self.last_read = self.file.read(size)
+        self._refuse_bomb(self.tell())
+        return self.last_read
+
+    def seek(self, position):
+        self._refuse_bomb(position)
+        if position < self.tell():
+            raise ValueError("a header claims less than 0 bytes")
+        self.file.seek(position)
+
+    def tell(self):
+        return self.file.tell()
+
+    def _refuse_bomb(self, position):
+        if position > MAX_ARCHIVE_BYTES:
+            raise ValueError(f"it unpacks to more than {MAX_ARCHIVE_BYTES:,} bytes")
 
 
 def _damaged_archive(path, reason):

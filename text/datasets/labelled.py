@@ -5,7 +5,7 @@ import re
 import numpy as np
 
 from text.datasets.lines import find_file, read_lines
-from utils import labelled_subsets
+from utils import files, labelled_subsets
 
 PUBLISHED, LABELLED, DEV = 1, 2, 3  # begin the seeds of what is drawn, so that no two draws share a stream of numbers
 
@@ -62,7 +62,7 @@ def _find_ids(source, ids, allow_missing=False):
     missing = [name for key, name in wanted.items() if key not in positions]
     if missing and not allow_missing:
         raise ValueError(
-            f"{len(missing)} of {len(wanted)} ids in sup_ids_file are no training examples, such as {missing[0]!r}: "
-            f"expected ids such as {example.key!r} or {short_id(example.key)!r}"
+            f"{len(missing)} of {len(wanted)} ids in sup_ids_file are no training examples, such as "
+            f"{files.shorten(missing[0])}: expected ids such as {example.key!r} or {short_id(example.key)!r}"
         )
     return np.array([positions[key] for key in wanted if key in positions], np.int64)

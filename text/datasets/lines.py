@@ -5,17 +5,20 @@ import functools
 import gzip
 import json
 import zlib
-from pathlib import Path
+
+from utils import files
 
 # Longer than any text, and short enough to notice a missing quote before the rest of the file is in memory.
 MAX_FIELD_LENGTH = 1 << 24
+MAX_LINE_BYTES = 1 << 26  # a line may have several fields; a small .gz file can unpack to a line of any length
+BARE_RETURNS = r"its lines end with \r alone: save the file with the line ends of Unix (\n) or Windows (\r\n)"
 
 
 def find_file(name, path):
-    """The Path of a file that was given by a setting of this name."""
-    if not path or not Path(path).is_file():
+    """The path of a file that was given by a setting of this name."""
+    if not path or not files.is_file(path):
         raise ValueError(f"{name}={str(path)!r} does not exist: expected the path of a file")
-    return Path(path)
+    return str(path)
 
 
 def decode(content, where):
@@ -29,15 +32,25 @@ def decode(content, where):
 
 def read_lines(path):
     """Yields the lines of a file, or of a .gz file, with their line ends."""
-    opened = gzip.open(path, "rb") if path.suffix == ".gz" else open(path, "rb")
-    with opened as file:
+    with files.open_file(path, "rb") as stored:
+        file = gzip.GzipFile(fileobj=stored) if str(path).endswith(".gz") else stored
         number = 0
         try:
-            for number, line in enumerate(file, 1):
+            for number, line in enumerate(iter(functools.partial(file.readline, MAX_LINE_BYTES + 1), b""), 1):
+                _check_line(line, number, path)
                 text = decode(line, f"{path}, line {number}")
                 yield text.removeprefix("\ufeff") if number == 1 else text  # spreadsheets begin with this mark
         except (EOFError, gzip.BadGzipFile, zlib.error) as error:
             raise ValueError(f"{path}, after line {number}: not a whole .gz file ({error}): get it again") from error
+
+
+def _check_line(line, number, path):
+    if len(line) > MAX_LINE_BYTES:
+        raise ValueError(
+            f"{path}, line {number}: more than {MAX_LINE_BYTES >> 20} MB without a line end: expected lines of text"
+        )
+    if number == 1 and not line.endswith(b"\n") and b"\r" in line.rstrip(b"\r"):
+        raise ValueError(f"{path}: {BARE_RETURNS}")
 
 
 # ---- CSV ------------------------------------------------------------------------------------------------------------
@@ -70,12 +83,21 @@ def _read_csv_rows(path, delimiter):
         except StopIteration:
             return
         except csv.Error as error:
-            raise ValueError(
-                f"{path}, line {line}: bad quotes ({error}). A text that begins with a quote has to be quoted as a "
-                "whole, and the quotes in it doubled"
-            ) from error
+            raise ValueError(f"{path}, line {line}: {_explain_csv_error(error)}") from error
         if row:
             yield line, row
+
+
+def _explain_csv_error(error):
+    """The csv module tells its errors apart by their text only."""
+    if "field larger than" in str(error):
+        return f"a field of more than {MAX_FIELD_LENGTH:,} characters. A quote that opens it may not be closed"
+    if "new-line character" in str(error):
+        return BARE_RETURNS
+    return (
+        f"bad quotes ({error}). A text that begins with a quote has to be quoted as a whole, and the quotes in it "
+        "doubled"
+    )
 
 
 def has_positions(columns):
@@ -93,13 +115,18 @@ def find_columns(path, columns, first_row):
     else:
         known, found = first_row, columns
     refuse_missing(path, found, known)
+    repeated = [column for column in found.values() if known.count(column) > 1]
+    if repeated:
+        raise ValueError(f"{path} has several columns {repeated[0]!r}: rename all but the one that is meant")
     return [known.index(column) for column in found.values()]
 
 
 def refuse_missing(path, columns, known):
     for name, column in columns.items():
         if column not in known:
-            raise ValueError(f"{path} has no {name}_column={column!r}: its columns are {', '.join(map(repr, known))}")
+            raise ValueError(
+                f"{path} has no {name}_column={column!r}: its columns are {files.join_names(map(repr, known))}"
+            )
 
 
 # ---- JSON lines -----------------------------------------------------------------------------------------------------

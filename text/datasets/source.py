@@ -10,12 +10,11 @@ import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 
-from utils import preprocessing
+from utils import files, preprocessing
 
 
 class Example(NamedTuple):
@@ -111,11 +110,12 @@ class Source:
 
 def find_raw(config, facts, *names):
     """The first of these paths that exists in the raw_data_dir of config, a text.config.SourceConfig."""
-    folder = Path(config.raw_data_dir or f"data/raw/{config.task_name}")
-    for name in names:
-        if (folder / name).exists():
-            return folder / name
-    looked_for = " or ".join(str(folder / name) for name in names)
+    folder = config.raw_data_dir or f"data/raw/{config.task_name}"
+    paths = [os.path.join(folder, name) for name in names]
+    for path in paths:
+        if files.exists(path):
+            return path
+    looked_for = " or ".join(paths)
     raise ValueError(
         f"No {facts.name} in raw_data_dir={str(folder)!r}: looked for {looked_for}. To get it, {facts.how_to_get}"
     )
@@ -124,11 +124,9 @@ def find_raw(config, facts, *names):
 def describe_files(*paths):
     """Path, size and time of change of each file, and of all files in a folder: for Source.identify."""
     found = []
-    for path in map(os.path.abspath, paths):
-        inside = [os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names]
-        for file in sorted(inside) or [path]:
-            status = os.stat(file)
-            found.append((file, status.st_size, status.st_mtime_ns))
+    for path in map(files.absolute, paths):
+        inside = [os.path.join(folder, name) for folder, _, names in files.walk(path) for name in names]
+        found += [(file, *files.status(file)) for file in sorted(inside) or [path]]
     return found
 
 

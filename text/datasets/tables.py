@@ -1,12 +1,14 @@
 """Data sets in tables: Yelp, Amazon and DBpedia in their official CSV files, and a user's CSV, TSV or JSON lines."""
 
 import functools
+import itertools
 import math
+import os
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 
 from text.datasets.lines import ENDINGS, find_file, read_lines
 from text.datasets.source import Example, Facts, Source, clean, describe_files, find_raw
+from utils import files
 
 FAST_AI = "https://s3.amazonaws.com/fast-ai-nlp/"  # mirrors the CSV files of Zhang et al. (2015)
 STARS = ("1 star", "2 stars", "3 stars", "4 stars", "5 stars")
@@ -41,7 +43,7 @@ OFFICIAL = {facts.name: facts for facts in OFFICIAL}
 class Table:
     """A file of records and the columns to read: their names, or their positions in a file without a header."""
 
-    path: Path
+    path: str
     text: str
     title: str = ""
     label: str = ""
@@ -112,7 +114,17 @@ def find_class_names(table):
         raise ValueError(f"{table.path} has {len(names)} classes in label_column={table.label!r}: expected 2 or more")
     if all(is_number(name) for name in names):
         names.sort(key=float)
+        _refuse_equal_numbers(table, names)
     return tuple(names)
+
+
+def _refuse_equal_numbers(table, names):
+    equal = [pair for pair in itertools.pairwise(names) if float(pair[0]) == float(pair[1])]
+    if equal:
+        raise ValueError(
+            f"{table.path} writes one number in several ways in label_column={table.label!r}, such as "
+            f"{' and '.join(map(files.shorten, equal[0]))}, which would be two classes: write it in one way"
+        )
 
 
 def is_number(text):
@@ -135,8 +147,8 @@ def read_examples(table, name, classes=None, keep_empty=False):
     """
     for line, text, title, label in read_records(table):
         if table.label and label not in classes:
-            known = ", ".join(list(classes)[:20]) + (", ..." if len(classes) > 20 else "")
-            raise ValueError(f"{table.path}, line {line}: label={label!r}: expected one of the classes {known}")
+            known, found = files.join_names(classes, 20), files.shorten(label)
+            raise ValueError(f"{table.path}, line {line}: label={found}: expected one of the classes {known}")
         text, title = clean(text), clean(title) if table.title else None
         if text or title or keep_empty:
             yield Example(f"{name}/{line}", text, title, classes[label] if table.label else -1)
@@ -149,7 +161,8 @@ def read_examples(table, name, classes=None, keep_empty=False):
 def read_records(table):
     """Yields (line, text, title, label) as written; title and label are "" if the table has none."""
     columns = {name: getattr(table, name) for name in ("text", "title", "label") if getattr(table, name)}
-    ending = table.path.name.removesuffix(".gz").rpartition(".")[2]
+    _refuse_one_column_twice(columns)
+    ending = os.path.basename(table.path).removesuffix(".gz").rpartition(".")[2]
     if ending not in ENDINGS:
         raise ValueError(f"{table.path}: unknown kind of file: expected the ending {', '.join(ENDINGS)}, also with .gz")
     for line, values in ENDINGS[ending](table.path, columns, table.width):
@@ -160,9 +173,15 @@ def read_records(table):
         yield line, record["text"], record.get("title", ""), label
 
 
+def _refuse_one_column_twice(columns):
+    for (first, column), (second, other) in itertools.combinations(columns.items(), 2):
+        if column == other:
+            raise ValueError(f"{first}_column={column!r} and {second}_column={other!r}: expected different columns")
+
+
 def is_plain(path):
     """Whether it is a .txt file, which has one text a line and no titles."""
-    return path.name.removesuffix(".gz").endswith(".txt")
+    return str(path).removesuffix(".gz").endswith(".txt")
 
 
 def read_texts(path, text_column, title_column):

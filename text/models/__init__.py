@@ -33,8 +33,8 @@ def _create_transformer(config, facts, vocab_size):
 def _create_bert(config, facts, encoder_config):
     pooling, feature_layer = choose_features(config)
     sizes, layers = (encoder_config, facts.num_classes, config.max_seq_length), config.trainable_layers
-    standardized = config.head_steps > 0
-    return create_bert(*sizes, pooling, config.model_dropout, layers, config.seed, feature_layer, standardized)
+    head = config.head_steps > 0, config.keep_states
+    return create_bert(*sizes, pooling, config.model_dropout, layers, config.seed, feature_layer, *head)
 
 
 def choose_features(config):

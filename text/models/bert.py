@@ -1,7 +1,6 @@
 """BERT (Devlin et al., 2019) of any size as a classifier, on the encoder of tf-models-official."""
 
 import dataclasses
-import json
 
 import tensorflow as tf
 from official.nlp.modeling.networks import BertEncoderV2
@@ -19,6 +18,22 @@ ACTIVATIONS = {
     "relu": tf.keras.activations.relu,
 }
 POOLINGS = ("cls", "mean")
+
+# Of a stored configuration. A number beyond these is no size of a BERT, and would ask for all memory there is.
+FIELDS = {
+    "vocab_size": range(1, 1 << 24),
+    "hidden_size": range(1, 1 << 16),
+    "num_hidden_layers": range(1, 1 << 10),
+    "num_attention_heads": range(1, 1 << 10),
+    "intermediate_size": range(1, 1 << 18),
+    "hidden_act": str,
+    "hidden_dropout_prob": float,
+    "attention_probs_dropout_prob": float,
+    "max_position_embeddings": range(1, 1 << 20),
+    "type_vocab_size": range(1, 1 << 10),
+    "initializer_range": float,
+}
+MAX_WEIGHTS = 4_000_000_000  # as many numbers as the largest published BERT has
 
 # What the encoder always does, where a configuration file could ask for something else.
 FIXED = {"model_type": "bert", "position_embedding_type": "absolute", "layer_norm_eps": 1e-12}
@@ -42,7 +57,9 @@ class BertConfig:
 
     def __post_init__(self):
         if self.hidden_act not in ACTIVATIONS:
-            raise ValueError(f"hidden_act={self.hidden_act!r}: expected one of {', '.join(map(repr, ACTIVATIONS))}.")
+            raise ValueError(
+                f"hidden_act={files.shorten(self.hidden_act)}: expected one of {', '.join(map(repr, ACTIVATIONS))}."
+            )
         if self.hidden_size % self.num_attention_heads:
             raise ValueError(
                 f"hidden_size={self.hidden_size} is not a multiple of num_attention_heads={self.num_attention_heads}."
@@ -55,24 +72,44 @@ class BertConfig:
         Args:
           num_pieces: size of the vocabulary that the encoder must have room for.
         """
-        with tf.io.gfile.GFile(path) as file:
-            values = json.load(file)
-        names = [field.name for field in dataclasses.fields(cls)]
-        missing = [name for name in names if name not in values]
-        if missing:
-            raise ValueError(f"{path} lacks {', '.join(missing)}: expected the configuration of a BERT.")
+        values = check_stored(path, files.read_json(path))
         for name, expected in FIXED.items():
             if values.get(name, expected) != expected:
-                raise ValueError(f"{path}: {name}={values[name]!r}, but this encoder only knows {expected!r}.")
+                raise ValueError(
+                    f"{path}: {name}={files.shorten(values[name])}, but this encoder only knows {expected!r}."
+                )
         if num_pieces > values["vocab_size"]:
             raise ValueError(
                 f"The vocabulary has {num_pieces} word pieces, but {path} says vocab_size={values['vocab_size']}: give "
                 "the vocab.txt that belongs to it."
             )
-        return cls(**{name: values[name] for name in names})
+        try:
+            return cls(**{name: values[name] for name in FIELDS})
+        except ValueError as error:
+            raise ValueError(f"{path}: {error}") from error
 
     def write(self, path):
         files.write_json(path, dataclasses.asdict(self))
+
+
+def check_stored(path, values):
+    """Returns the content of a configuration file; raises ValueError unless its sizes can be those of a BERT."""
+    missing = [name for name in FIELDS if name not in values] if isinstance(values, dict) else []
+    if missing:
+        raise ValueError(f"{path} lacks {', '.join(missing)}: expected the configuration of a BERT.")
+    advice = "restore the file that was published with the weights."
+    files.check_fields(path, values, FIELDS, advice=advice)
+    for name in ("hidden_dropout_prob", "attention_probs_dropout_prob"):
+        if not 0 <= values[name] < 1:
+            raise ValueError(f"{path}: {name}={values[name]}: expected at least 0 and less than 1; {advice}")
+    if not 0 < values["initializer_range"] <= 1:
+        raise ValueError(f"{path}: initializer_range={values['initializer_range']}: expected more than 0, up to 1.")
+    width, inner = values["hidden_size"], values["intermediate_size"]
+    num_weights = width * (values["vocab_size"] + values["max_position_embeddings"] + values["type_vocab_size"])
+    num_weights += values["num_hidden_layers"] * (4 * width + 2 * inner) * width
+    if num_weights > MAX_WEIGHTS:
+        raise ValueError(f"{path} tells of {num_weights:,} weights: expected at most {MAX_WEIGHTS:,}; {advice}")
+    return values
 
 
 class Encoder(BertEncoderV2):
@@ -122,8 +159,23 @@ class Encoder(BertEncoderV2):
         """The seed of the next dropout mask: one that no other mask of the training has."""
         return draw_seed(self.seed, self.mask_counter)
 
+    def call(self, inputs):
+        """Takes what encoder_inputs gives, or {"states", "input_mask"}: then only the layers that are trained follow.
+
+        States are what the layers below those gave: [batch, length, width].
+        """
+        if "states" not in inputs:
+            return super().call(inputs)
+        hidden = inputs["states"]
+        attention_mask = self._attention_mask_layer(hidden, inputs["input_mask"])
+        for layer in self.transformer_layers[-self.num_trained : -1]:
+            hidden = layer([hidden, attention_mask])
+        hidden = self.transformer_layers[-1]([hidden, attention_mask], output_range=self._output_range)
+        return {"sequence_output": hidden, "pooled_output": self.pooler_layer(hidden[:, 0])}
+
     def train_only(self, num_layers):
         """Freezes all but the top `num_layers` layers and the pooler; backpropagation then stops above the others."""
+        self.num_trained = num_layers
         trained = [self.pooler_layer, *self.transformer_layers[len(self.transformer_layers) - num_layers :]]
         for layer in self._sublayers():
             layer.trainable = any(layer is other for other in trained)
@@ -152,14 +204,16 @@ def create_bert(
     seed=0,
     feature_layer=0,
     standardized=False,
+    from_states=False,
 ):
     """Builds the classifier from {"ids", "type_ids"} (int32 [batch, length], padded with 0) to float32 logits.
 
     Args:
-      encoder_config, max_seq_length, pooling, dropout, trainable_layers, seed, feature_layer: see create_encoder.
+      encoder_config, max_seq_length, pooling, dropout, trainable_layers, seed, feature_layer, from_states: see
+        create_encoder.
       standardized: end in the head of utils.features, which is trained on frozen features first.
     """
-    settings = (pooling, dropout, trainable_layers, seed, feature_layer)
+    settings = (pooling, dropout, trainable_layers, seed, feature_layer, from_states)
     network = create_encoder(encoder_config, max_seq_length, *settings)
     if standardized:
         return tf.keras.Model(network.input, add_head(network.output, num_classes), name="bert")
@@ -169,7 +223,14 @@ def create_bert(
 
 
 def create_encoder(
-    encoder_config, max_seq_length, pooling="cls", dropout=-1.0, trainable_layers=-1, seed=0, feature_layer=0
+    encoder_config,
+    max_seq_length,
+    pooling="cls",
+    dropout=-1.0,
+    trainable_layers=-1,
+    seed=0,
+    feature_layer=0,
+    from_states=False,
 ):
     """Builds the network from {"ids", "type_ids"} to the features of each text: [batch, hidden_size].
 
@@ -180,20 +241,64 @@ def create_encoder(
       dropout, seed: see Encoder.
       trainable_layers: train only so many of the encoder's top layers, and the pooler; -1: everything.
       feature_layer: the layer, from 1, whose output is taken; those above it do not exist. 0: the last.
+      from_states: the network begins with the layers that are trained, and takes {"states", "mask"}, float32 [batch,
+        length, hidden_size] and int32 [batch, length]. The others are there all the same: see take_ids.
     """
     _check(encoder_config, max_seq_length, pooling, trainable_layers, feature_layer)
-    if feature_layer:
-        encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=feature_layer)
+    num_layers = feature_layer or encoder_config.num_hidden_layers
+    if from_states and not 0 < trainable_layers < num_layers:
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected 1 to {num_layers - 1}, so that there are frozen layers "
+            "below those that are trained, whose states can be kept."
+        )
+    encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
     # The pooler looks at the first token only, so the last layer need not compute the others.
     output_range = 1 if pooling == "cls" else None
     encoder = Encoder(encoder_config, dropout, seed, output_range, with_pooler=pooling == "cls")
+    encoder.pooling = pooling
     if trainable_layers >= 0:
         encoder.train_only(trainable_layers)
-    inputs = {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in ("ids", "type_ids")}
+    if from_states:
+        states = tf.keras.Input([None, encoder_config.hidden_size], name="states")
+        inputs = {"states": states, "mask": tf.keras.Input([None], dtype=tf.int32, name="mask")}
+    else:
+        inputs = _id_inputs()
+    return tf.keras.Model(inputs, _encode(encoder, inputs), name="features")
+
+
+def take_ids(network):
+    """The same layers as those of a network that takes states, as one from {"ids", "type_ids"}."""
+    inputs = _id_inputs()
+    outputs = _encode(network.get_layer("encoder"), inputs)
+    for layer in network.layers:
+        if layer.name in ("standardize", "head_dropout", "logits"):
+            outputs = layer(outputs)
+    return tf.keras.Model(inputs, outputs, name="bert")
+
+
+def create_lower_layers(encoder_config, max_seq_length, num_layers):
+    """Builds the network from {"ids", "type_ids"} to the states that the lowest layers give: [batch, length, width]."""
+    _check(encoder_config, max_seq_length, "mean", 0, num_layers)
+    encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
+    encoder, inputs = Encoder(encoder_config, dropout=0.0, with_pooler=False), _id_inputs()
     mask = tf.not_equal(inputs["ids"], 0)
-    outputs = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))
-    hidden = outputs["pooled_output"] if pooling == "cls" else _mean(outputs["sequence_output"], mask)
-    return tf.keras.Model(inputs, hidden, name="features")
+    states = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))["sequence_output"]
+    return tf.keras.Model(inputs, states, name="states")
+
+
+def _id_inputs():
+    return {name: tf.keras.Input([None], dtype=tf.int32, name=name) for name in ("ids", "type_ids")}
+
+
+def _encode(encoder, inputs):
+    """Features of the texts of one of the two kinds of inputs: [batch, width]."""
+    if "states" in inputs:
+        mask = inputs["mask"]
+        outputs = encoder({"states": inputs["states"], "input_mask": mask})
+    else:
+        mask = tf.not_equal(inputs["ids"], 0)
+        outputs = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))
+    return outputs["pooled_output"] if encoder.pooling == "cls" else _mean(outputs["sequence_output"], mask)
 
 
 def _mean(hidden, mask):

@@ -1,0 +1,350 @@
+"""results/*.csv, the tables and plots made from them, and the runs of results/experiments.json."""
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree
+from pathlib import Path
+
+import pytest
+
+from tests.programs import run_main
+from utils import plots, reproduce, results
+
+ROOT = Path(__file__).parent.parent.parent
+HEADING = ",".join(results.Run._fields)
+# A command that leaves what a training leaves; draw 1 is that of --seed=1.
+TRAIN = """mkdir -p {run_dir} && echo started >> {run_dir}/starts && echo '{{"error_rate": 0.{draw}5, "step": 10, \
+"sup_size": {labels}, "seed": {draw}, "label_seed": {draw}, "train_seconds": 1.26, "versions": {{"git_commit": \
+"0123456789abcdef", "tensorflow": "2.15.1"}}}}' > {run_dir}/result.json # {flags}"""
+TINY = {
+    "title": "tiny `runs`",
+    "measure": "error rate",
+    "summary": {"supervised": ["supervised"], "UDA": "UDA"},
+    "labels": [20],
+    "draws": 2,
+    "minutes": 0.1,
+    "tolerance": 0.01,
+    "prepare": ["echo {draw} >> prepared"],
+    "train": TRAIN,
+    "methods": {"supervised": "--unsup_ratio=0", "UDA": ""},
+}
+
+
+@pytest.fixture(autouse=True)
+def fresh_experiments():
+    results.read_experiments.cache_clear()
+    yield
+    results.read_experiments.cache_clear()
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project with one tiny experiment, another that is like it, and no runs."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").mkdir()
+    (tmp_path / "docs").mkdir()
+    experiments = {
+        "tiny": TINY,
+        "other": {"like": "tiny", "summary": None, "methods": {"none": "", "log": "--tsa=log"}},
+    }
+    (tmp_path / "results/experiments.json").write_text(json.dumps(experiments))
+    (tmp_path / "scripts").mkdir()
+    (tmp_path / "scripts/run_svhn_gpu.sh").touch()
+    for name in ("README.md", "docs/results.md", "docs/experiments.md"):
+        (tmp_path / name).write_text("")
+    return tmp_path
+
+
+def write_runs(project, *lines, name="tiny"):
+    (project / f"results/{name}.csv").write_text("\n".join([HEADING, *lines]) + "\n")
+
+
+def write_block(project, kind):
+    (project / "docs/results.md").write_text(f"before\n<!-- results: {kind} -->\nold\n<!-- end of results -->\nafter\n")
+    results.write()
+    return (project / "docs/results.md").read_text().split("-->\n")[1].split("<!--")[0]
+
+
+# ---- the documents of this project ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("document", results.DOCUMENTS)
+def test_every_table_is_what_the_files_give(document, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    assert results.render(document) == (ROOT / document).read_text(), "run `python -m utils.results write`"
+
+
+def test_every_plot_is_what_the_files_give(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    there = {f"{results.PLOTS}/{path.name}": path.read_text() for path in (ROOT / results.PLOTS).iterdir()}
+    assert results.render_plots() == there, "run `python -m utils.results write`"
+
+
+@pytest.mark.parametrize("document", ["README.md", "docs/results.md"])
+def test_no_table_has_a_figure_that_is_not_from_the_files(document):
+    text = results.BLOCK.sub("", (ROOT / document).read_text())
+    assert not [line for line in text.splitlines() if line.startswith("|") and re.search(r"\d\.\d", line)]
+
+
+def test_the_head_of_the_quickstart_tells_what_the_files_give(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    told = re.findall(r"(\d+\.\d) ± (\d+\.\d) %", (ROOT / "scripts/quickstart_text.sh").read_text())
+    table = results.table("film")
+    assert told and all(f"{mean} % ± {deviation}" in table for mean, deviation in told), table
+
+
+def test_every_run_is_of_a_method_of_its_experiment(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    experiments = results.read_experiments()
+    for path in (ROOT / "results").glob("*.csv"):
+        for run in results.read_runs(path):
+            assert results.path_of(run.experiment) == f"results/{path.name}"
+            if path.name != "contributed.csv":
+                assert run.method in experiments[run.experiment]["methods"], run
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_known_is_empty(project):
+    write_runs(project, "tiny,UDA,20,0,0,0.25,,,,,")
+    (run,) = results.read_runs("results/tiny.csv")
+    assert run == results.Run("tiny", "UDA", 20, 0, 0, 0.25)
+    results.write_runs("results/tiny.csv", [run])
+    assert (project / "results/tiny.csv").read_text() == f"{HEADING}\ntiny,UDA,20,0,0,0.25,,,,,\n"
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("tiny,UDA,twenty,0,0,0.25,,,,,", "results/tiny.csv, line 2: labels=twenty: expected a int"),
+        ("tiny,UDA,20,0,0,,,,,,", "line 2: error is missing"),
+        ("tiny,UDA,20,0,0,25.0,,,,,", "line 2: error=25.0: expected a share, from 0 to 1"),
+        ("tiny,UDA,20,0,0,nan,,,,,", "line 2: error=nan: expected a share"),
+        ("tiny,UDA,20,0,0,0.25", "line 2: expected 11 columns, found 6"),
+        (
+            "tiny,UDA,20,0,0,0.1,,,,,\ntiny,UDA,20,0,0,0.2,,,,,",
+            "2 lines of experiment=tiny, method=UDA, labels=20, draw=0",
+        ),
+    ],
+)
+def test_a_damaged_line_is_named(project, line, message):
+    write_runs(project, line)
+    with pytest.raises(ValueError, match=re.escape(message)):
+        results.read_runs("results/tiny.csv")
+
+
+# ---- adding ---------------------------------------------------------------------------------------------------------
+
+
+def write_run(folder, **values):
+    folder.mkdir()
+    result = {"error_rate": 0.1234, "step": 800, "sup_size": 20, "seed": 3, "label_seed": 3, "train_seconds": 61.24}
+    result |= {"versions": {"tensorflow": "2.15.1", "python": "3.11.2", "git_commit": "8344c52fe0123456"}}
+    (folder / "result.json").write_text(json.dumps(result | values))
+    (folder / "run.json").write_text(
+        json.dumps({"command": "python -m image.main --seed=3", "hardware": "2 CPU cores"})
+    )
+    return folder
+
+
+def test_a_finished_run_is_added_behind_the_others(project, capsys):
+    write_runs(project, "tiny,UDA,20,0,0,0.25,,,,,")
+    run_main(results, "--experiment=tiny", words=["add", str(write_run(project / "run"))])
+    lines = (project / "results/tiny.csv").read_text().splitlines()
+    versions = "8344c52fe012,tensorflow=2.15.1 python=3.11.2"
+    assert lines[1:] == [
+        "tiny,UDA,20,0,0,0.25,,,,,",
+        f"tiny,UDA,20,3,3,0.1234,800,61.2,{versions},python -m image.main --seed=3",
+    ]
+    assert "results/tiny.csv: experiment=tiny" in capsys.readouterr().out
+
+
+def test_a_run_of_a_script_is_a_contribution_and_its_line_can_be_sent(project, capsys):
+    run_main(results, "--experiment=run_svhn_gpu", words=["add", str(write_run(project / "run", sup_size=1000))])
+    line = (project / "results/contributed.csv").read_text().splitlines()[1]
+    assert line.startswith("run_svhn_gpu,UDA,1000,3,3,0.1234,800,") and line in capsys.readouterr().out
+
+
+def test_the_column_of_contributions_is_filled(project):
+    run_main(results, "--experiment=run_svhn_gpu", words=["add", str(write_run(project / "run", sup_size=1000))])
+    table = "| script | contributed | hardware |\n|---|---|---|\n"
+    rows = ["| `run_svhn_gpu.sh` | {} | 1 GPU |\n", "| `run_other.sh` |  | 1 GPU |\n"]
+    document = f"<!-- results: contributed -->\n{table}{rows[0].format('')}{rows[1]}<!-- end of results -->\n"
+    (project / "docs/experiments.md").write_text(document)
+    results.write()
+    filled = (project / "docs/experiments.md").read_text()
+    assert rows[0].format("UDA, 1,000 labels: 12.3 % (1)") in filled and rows[1] in filled
+    results.write()
+    assert (project / "docs/experiments.md").read_text() == filled
+
+
+@pytest.mark.parametrize(
+    "experiment, message",
+    [("tyni", "experiment=tyni: expected one of tiny, other, or a script"), ("run_mine", "experiment=run_mine")],
+)
+def test_a_run_of_an_unknown_experiment_is_refused(project, experiment, message):
+    with pytest.raises(SystemExit, match=message):
+        run_main(results, f"--experiment={experiment}", words=["add", str(write_run(project / "run"))])
+
+
+def test_a_run_is_not_added_twice(project):
+    run = results.read_run(write_run(project / "run"), "tiny", "UDA")
+    results.add(run)
+    with pytest.raises(ValueError, match="has a line of experiment=tiny, .*, draw=3, seed=3 already"):
+        results.add(run)
+
+
+def test_an_unfinished_run_is_refused(project):
+    with pytest.raises(SystemExit, match="nothing/result.json does not exist: finish that run"):
+        run_main(results, "--experiment=tiny", words=["add", "nothing"])
+
+
+@pytest.mark.parametrize("words", [[], ["add"], ["remove", "run"], ["write", "run"]])
+def test_other_words_are_refused(project, words):
+    with pytest.raises(SystemExit, match="expected `add RUN_DIR` or `write`"):
+        run_main(results, words=words)
+
+
+# ---- tables ---------------------------------------------------------------------------------------------------------
+
+LINES = ("tiny,supervised,20,0,0,0.30,,,,,", "tiny,supervised,20,1,1,0.20,,,,,", "tiny,UDA,20,0,0,0.10,,,,,")
+
+
+def test_draws_stand_beside_their_mean_and_sample_deviation(project):
+    write_runs(project, *LINES)
+    table = "|  | 0 | 1 | mean ± deviation |\n|---|---|---|---|\n"
+    table += "| supervised | 30.0 | 20.0 | 25.0 % ± 7.1 |\n| UDA | 10.0 |  | 10.0 % |\n"
+    assert write_block(project, "draws tiny") == table
+    assert (project / "docs/results.md").read_text().startswith("before\n")
+    assert (project / "docs/results.md").read_text().endswith("<!-- end of results -->\nafter\n")
+
+
+def test_numbers_of_labels_have_columns(project):
+    write_runs(project, *LINES, "tiny,UDA,50,0,0,0.05,,,,,")
+    table = write_block(project, "table tiny").splitlines()
+    assert table[0] == "|  | 20 labels | 50 labels | draws |"
+    assert table[2:] == ["| supervised | 25.0 % ± 7.1 |  | 2 |", "| UDA | 10.0 % | 5.0 % | 1 |"]
+
+
+def test_margins_are_of_the_draws_that_both_have(project):
+    write_runs(project, *LINES)
+    gain = "ahead in every draw, by 20.0 points at least and 20.0 on average"
+    assert write_block(project, "margins tiny UDA supervised") == f"- UDA against supervised: {gain}.\n"
+    # Student's t of two degrees of freedom, 4.303, times the deviation 3 over the root of 3.
+    told = "ahead in 1 of 3 draws, by −1.0 on average (95 % interval −8.5 to 6.5)"
+    assert results.describe_gains([2.0, -1.0, -4.0]) == told
+
+
+def test_the_summary_has_experiments_with_runs(project):
+    write_runs(project, *LINES)
+    assert write_block(project, "summary").splitlines()[2:] == [
+        "| tiny `runs` | 20 | error rate | 25.0 % ± 7.1 | 10.0 % | 1 |"
+    ]
+
+
+def test_other_experiments_have_sections_once_they_are_run(project):
+    assert "Not run yet: `other`." in write_block(project, "others")
+    write_runs(project, "other,none,20,0,0,0.3,,,,,", "other,log,20,0,0,0.2,,,,,", name="other")
+    section = write_block(project, "others")
+    assert section.startswith("### Tiny `runs`\n\n|  | error rate | draws |\n") and "Not run yet" not in section
+    assert "- log against none: ahead in every draw" in section and "(plots/other.svg)" in section
+
+
+def test_an_experiment_without_runs_names_its_command(project):
+    assert "bash scripts/reproduce_small.sh --only=tiny --add" in write_block(project, "draws tiny")
+    assert not list((project / "docs").rglob("*.svg"))
+
+
+def test_an_unknown_block_is_named(project):
+    with pytest.raises(ValueError, match="results: chart tiny: expected one of table, draws"):
+        write_block(project, "chart tiny")
+
+
+# ---- plots ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sizes", [[20], [20, 50, 4000]])
+def test_a_plot_has_a_dot_for_each_draw_within_its_frame(sizes):
+    methods = {"a < b": dict.fromkeys(sizes, [1.0, 2.5]), "UDA": dict.fromkeys(sizes, [0.5])}
+    picture = (plots.strips if len(sizes) == 1 else plots.curves)("title & more", "error rate, %", methods)
+    root = xml.etree.ElementTree.fromstring(picture)
+    width, height = map(float, root.get("viewBox").split()[2:])
+    dots = root.findall("{*}circle")
+    assert len(dots) == 3 * len(sizes)
+    assert all(0 < float(dot.get("cx")) < width and 0 < float(dot.get("cy")) < height for dot in dots)
+    assert "prefers-color-scheme: dark" in picture
+    assert "a < b" in [text.text for text in root.findall("{*}text")]
+
+
+# ---- running again --------------------------------------------------------------------------------------------------
+
+
+def starts(project):
+    return {path.parent.name: path.read_text().count("started") for path in project.rglob("starts")}
+
+
+def test_everything_is_run_once_and_compared(project, capsys):
+    write_runs(project, "tiny,UDA,20,0,0,0.05,,,,,", "tiny,UDA,20,1,1,0.16,,,,,")
+    run_main(reproduce, "--only=tiny")
+    assert (project / "prepared").read_text().split() == ["0", "1"]
+    names = [f"{method}_20_{draw}" for method in ("default", "unsup_ratio=0") for draw in (0, 1)]
+    assert starts(project) == dict.fromkeys(names, 1)
+    printed = capsys.readouterr().out
+    assert "4 of 4 runs in" in printed and "about 0 left" in printed
+    assert re.search(r"tiny +UDA +20 +2 +10.50% +10.00%  1 of 2\n", printed)
+    run_main(reproduce, "--only=tiny")
+    assert starts(project) == dict.fromkeys(names, 1)
+
+
+def test_experiments_that_are_alike_share_equal_runs(project):
+    run_main(reproduce, "--only=tiny,other", "--draws=1")
+    assert starts(project) == {"default_20_1": 1, "unsup_ratio=0_20_1": 1, "tsa=log_20_1": 1}
+
+
+def test_another_mean_is_told_and_ends_in_an_error(project, capsys):
+    write_runs(project, "tiny,UDA,20,0,0,0.09,,,,,")
+    with pytest.raises(SystemExit, match="differ by more than the tolerance"):
+        run_main(reproduce, "--only=tiny", "--draws=0")
+    assert "0 of 1  more than 1 points apart" in capsys.readouterr().out
+
+
+def test_new_runs_are_added_and_old_lines_stay(project):
+    write_runs(project, "tiny,UDA,20,0,0,0.05,,,,,")
+    run_main(reproduce, "--only=tiny", "--draws=0", "--add")
+    lines = (project / "results/tiny.csv").read_text().splitlines()[1:]
+    assert lines[0] == "tiny,UDA,20,0,0,0.05,,,,," and len(lines) == 2
+    assert lines[1].startswith("tiny,supervised,20,0,0,0.05,10,1.3,0123456789ab,tensorflow=2.15.1,")
+
+
+def test_a_list_runs_nothing(project, capsys):
+    run_main(reproduce, "--list")
+    assert not starts(project)
+    assert re.search(r"tiny +0 of 4 ", capsys.readouterr().out)
+
+
+def test_an_experiment_without_its_data_is_left_out_and_cannot_be_asked_for(project, capsys):
+    experiments = {"tiny": TINY, "far": TINY | {"needs": ["data/raw/far"]}}
+    (project / "results/experiments.json").write_text(json.dumps(experiments))
+    run_main(reproduce, "--list")
+    assert "left out: far, which needs data/raw/far" in capsys.readouterr().out
+    with pytest.raises(SystemExit, match="only=far: data/raw/far does not exist"):
+        run_main(reproduce, "--only=far")
+
+
+def test_a_command_that_fails_is_named_with_what_it_said(project, capsys):
+    experiments = {"tiny": TINY | {"train": "echo no room; exit 3 # {run_dir}"}}
+    (project / "results/experiments.json").write_text(json.dumps(experiments))
+    with pytest.raises(SystemExit, match="ended with 3; the same command goes on"):
+        run_main(reproduce)
+    assert "no room" in capsys.readouterr().err
+
+
+def test_the_program_starts_without_tensorflow(project):
+    shutil.copytree(ROOT / "utils", project / "utils")
+    code = "import sys; from utils import reproduce; assert 'tensorflow' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], cwd=project, env=os.environ, check=True)

@@ -1,0 +1,411 @@
+"""Results as data: results/*.csv has one line a run, and the tables and plots in the documents are made from it.
+
+    python -m utils.results add RUN_DIR --experiment=digits --method=UDA   # a finished run
+    python -m utils.results write                                          # all tables and plots anew
+
+An experiment is one of results/experiments.json, which has its own file of runs, or a script such as run_svhn_gpu: its
+runs, sent in by whoever has the hardware, are in results/contributed.csv. In a document, the lines between
+<!-- results: KIND ... --> and <!-- end of results --> are made by the function of that name in BLOCKS.
+"""
+
+import collections
+import csv
+import functools
+import os
+import re
+import shlex
+import statistics
+from typing import NamedTuple
+
+from absl import flags
+
+from utils import cli, files, plots
+from utils.statistics import mean_interval
+
+FOLDER, PLOTS = "results", "docs/plots"
+EXPERIMENTS, CONTRIBUTED = f"{FOLDER}/experiments.json", f"{FOLDER}/contributed.csv"
+DOCUMENTS = ("README.md", "docs/results.md", "docs/experiments.md")
+BLOCK = re.compile(r"(<!-- results: (.*?) -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
+
+
+class Run(NamedTuple):
+    """A line of a file. What is not known is None, in the file nothing."""
+
+    experiment: str
+    method: str
+    labels: int
+    draw: int  # label_seed
+    seed: int
+    error: float  # a share of the test examples
+    steps: int | None = None
+    seconds: float | None = None  # of training
+    commit: str | None = None
+    versions: str | None = None
+    command: str | None = None
+
+
+REQUIRED = {"experiment": str, "method": str, "labels": int, "draw": int, "seed": int, "error": float}
+TYPES = REQUIRED | {"steps": int, "seconds": float, "commit": str, "versions": str, "command": str}
+
+
+# ---- files ----------------------------------------------------------------------------------------------------------
+
+
+def read_runs(path):
+    """The runs of a file, in its order; [] if there is none."""
+    if not os.path.exists(path):
+        return []
+    with files.open_file(path) as file:
+        rows = list(csv.reader(file))
+    if not rows or rows[0] != list(Run._fields):
+        raise ValueError(f"{path}, line 1: expected the columns {','.join(Run._fields)}.")
+    runs = [_parse(row, f"{path}, line {number}") for number, row in enumerate(rows[1:], start=2)]
+    for key, count in collections.Counter(map(identify, runs)).items():
+        if count > 1:
+            raise ValueError(f"{path} has {count} lines of {describe(key)}: delete all but one.")
+    return runs
+
+
+def _parse(row, where):
+    if len(row) != len(Run._fields):
+        raise ValueError(f"{where}: expected {len(Run._fields)} columns, found {len(row)}.")
+    values = {}
+    for name, text in zip(Run._fields, row):
+        try:
+            values[name] = TYPES[name](text) if text else None
+        except ValueError as error:
+            raise ValueError(f"{where}: {name}={text}: expected a {TYPES[name].__name__}.") from error
+        if name in REQUIRED and values[name] is None:
+            raise ValueError(f"{where}: {name} is missing.")
+    if not 0 <= values["error"] <= 1:
+        raise ValueError(f"{where}: error={values['error']}: expected a share, from 0 to 1.")
+    return Run(**values)
+
+
+def write_runs(path, runs):
+    with files.explain_refusal(path, "make room."), files.replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(Run._fields)
+        writer.writerows(runs)  # None becomes nothing
+
+
+def identify(run):
+    return run[: Run._fields.index("error")]
+
+
+def describe(key):
+    return ", ".join(f"{name}={value}" for name, value in zip(Run._fields, key))
+
+
+@functools.cache
+def read_experiments(path=EXPERIMENTS):
+    """The experiments by name; one that is `like` another has its entries, too, unless it has its own."""
+    entries, experiments = files.check_fields(path, files.read_json(path), {}), {}
+    for name, entry in entries.items():
+        if "like" in entry and entry["like"] not in experiments:
+            raise ValueError(f"{path}: {name}: like={entry['like']}: expected an experiment that stands before it.")
+        experiments[name] = experiments.get(entry.get("like"), {}) | entry
+    return experiments
+
+
+def path_of(experiment):
+    """The file of an experiment's runs."""
+    if experiment in read_experiments():
+        return f"{FOLDER}/{experiment}.csv"
+    if experiment.startswith("run_") and os.path.exists(f"scripts/{experiment}.sh"):
+        return CONTRIBUTED
+    raise ValueError(
+        f"experiment={experiment}: expected one of {', '.join(read_experiments())}, or a script, such as run_svhn_gpu."
+    )
+
+
+# ---- adding a run ---------------------------------------------------------------------------------------------------
+
+
+def read_run(run_dir, experiment, method):
+    """The line of a finished run, from what its training left in `run_dir`."""
+    result = _read_file(run_dir, "result.json", {"error_rate": float, "step": int, "sup_size": int, "seed": int})
+    start = _read_file(run_dir, "run.json", {"command": str}) if files.exists(f"{run_dir}/run.json") else {}
+    versions = dict(result.get("versions", {}))
+    commit = versions.pop("git_commit", None)
+    return Run(
+        experiment,
+        method,
+        labels=result["sup_size"],
+        draw=max(result.get("label_seed", 0), 0),  # -1, ImageNet's among them, is the original release's only draw
+        seed=result["seed"],
+        error=round(result["error_rate"], 6),
+        steps=result["step"],
+        seconds=round(result["train_seconds"], 1) if result.get("train_seconds") else None,
+        commit=commit[:12] if commit else None,
+        versions=" ".join(f"{name}={version}" for name, version in versions.items()) or None,
+        command=start.get("command"),
+    )
+
+
+def _read_file(run_dir, name, fields):
+    path = os.path.join(run_dir, name)
+    if not files.exists(path):
+        raise ValueError(f"{path} does not exist: finish that run with --do_train --do_eval.")
+    return files.check_fields(path, files.read_json(path), fields, advice="evaluate that run again, with --do_eval.")
+
+
+def add(run):
+    """Appends a run to the file of its experiment. Returns the path."""
+    path = path_of(run.experiment)
+    runs = read_runs(path)
+    if identify(run) in map(identify, runs):
+        raise ValueError(f"{path} has a line of {describe(identify(run))} already: delete it first, to replace it.")
+    write_runs(path, [*runs, run])
+    return path
+
+
+# ---- statistics -----------------------------------------------------------------------------------------------------
+
+
+def group(runs):
+    """A dict from method, in the order of the experiment's table, to a dict from number of labels to runs by draw."""
+    names = read_experiments().get(runs[0].experiment, {}).get("methods", {}) if runs else {}
+    methods = {name: {} for name in names}
+    for run in sorted(runs, key=lambda run: (run.labels, run.draw, run.seed)):
+        methods.setdefault(run.method, {}).setdefault(run.labels, []).append(run)
+    return {method: sizes for method, sizes in methods.items() if sizes}
+
+
+def value_of(run):
+    """Per cent, as the experiment is told: error rate or accuracy."""
+    return 100 * run.error if measure_of(run.experiment) == "error rate" else 100 * (1 - run.error)
+
+
+def measure_of(experiment):
+    return read_experiments().get(experiment, {}).get("measure", "error rate")
+
+
+def mean_and_deviation(runs):
+    """ "27.5 % ± 5.2", the deviation with n − 1 below the fraction bar; a single run has none."""
+    values = [value_of(run) for run in runs]
+    deviation = f" ± {statistics.stdev(values):.1f}" if len(values) > 1 else ""
+    return f"{statistics.fmean(values):.1f} %{deviation}"
+
+
+# ---- blocks of a document -------------------------------------------------------------------------------------------
+
+
+def format_table(rows):
+    """Markdown; the first row is the heading."""
+    lines = ["| " + " | ".join(row) + " |" for row in rows]
+    return "\n".join([lines[0], "|" + "---|" * len(rows[0]), *lines[1:]]) + "\n"
+
+
+def table(experiment):
+    """Mean ± deviation of each method, one column for each number of labels."""
+    methods = group(read_runs(path_of(experiment)))
+    if not methods:
+        return not_run(experiment)
+    sizes = sorted({labels for by_labels in methods.values() for labels in by_labels})
+    heading = [measure_of(experiment)] if len(sizes) == 1 else [f"{labels:,} labels" for labels in sizes]
+    rows = [["", *heading, "draws"]]
+    for method, by_labels in methods.items():
+        cells = [mean_and_deviation(by_labels[labels]) if labels in by_labels else "" for labels in sizes]
+        numbers = sorted({len(runs) for runs in by_labels.values()})
+        rows.append([method, *cells, " or ".join(map(str, numbers))])
+    return format_table(rows)
+
+
+def draws(experiment):
+    """Every single draw; of experiments with one number of labels."""
+    methods = group(read_runs(path_of(experiment)))
+    if not methods:
+        return not_run(experiment)
+    numbers = sorted({run.draw for by_labels in methods.values() for runs in by_labels.values() for run in runs})
+    rows = [["", *map(str, numbers), "mean ± deviation"]]
+    for method, by_labels in methods.items():
+        (runs,) = by_labels.values()
+        values = {run.draw: f"{value_of(run):.1f}" for run in runs}
+        rows.append([method, *(values.get(number, "") for number in numbers), mean_and_deviation(runs)])
+    return format_table(rows)
+
+
+def margins(experiment, *pairs):
+    """By how much methods are ahead of others in the same draws; `pairs`: method, baseline, method, baseline, …"""
+    methods = group(read_runs(path_of(experiment)))
+    lines = []
+    for method, baseline in zip(pairs[::2], pairs[1::2]):
+        for labels in methods.get(method, {}):
+            gains = gains_of(methods[method][labels], methods.get(baseline, {}).get(labels, []))
+            if gains:
+                size = f", {labels:,} labels" if len(methods[method]) > 1 else ""
+                lines.append(f"- {method} against {baseline}{size}: {describe_gains(gains)}.\n")
+    return "".join(lines) or not_run(experiment)
+
+
+def gains_of(runs, baseline_runs):
+    """Percentage points by which the error is lower, of each draw that both have."""
+    baseline = {(run.draw, run.seed): run.error for run in baseline_runs}
+    return [100 * (baseline[run.draw, run.seed] - run.error) for run in runs if (run.draw, run.seed) in baseline]
+
+
+def describe_gains(gains):
+    ahead = sum(gain > 1e-9 for gain in gains)
+    mean = f"{statistics.fmean(gains):.1f} on average"
+    if len(gains) > 1:
+        mean += " (95 % interval {:.1f} to {:.1f})".format(*mean_interval(gains))
+    if ahead == len(gains):
+        return f"ahead in every draw, by {min(gains):.1f} points at least and {mean}"
+    return f"ahead in {ahead} of {len(gains)} draws, by {mean}".replace(" -", " −")
+
+
+def plot(experiment):
+    """A link to the picture that write() makes."""
+    runs = read_runs(path_of(experiment))
+    if not runs:
+        return ""
+    folder = PLOTS.removeprefix("docs/")
+    return f"![{title_of(experiment)}: {measure_of(experiment)} of each draw]({folder}/{experiment}.svg)\n"
+
+
+def summary():
+    """README's table: supervised training beside UDA."""
+    rows = [["data", "labels", "measure", "supervised", "UDA", "draws"]]
+    for experiment, entry in read_experiments().items():
+        runs = read_runs(path_of(experiment)) if entry.get("summary") else []
+        for labels in sorted({run.labels for run in runs}):
+            methods = {name: sizes[labels] for name, sizes in group(runs).items() if labels in sizes}
+            supervised, uda = entry["summary"]["supervised"], entry["summary"]["UDA"]
+            if uda in methods and all(name in methods for name in supervised):
+                cells = [
+                    name.removeprefix(supervised[0]) + f" {mean_and_deviation(methods[name])}" for name in supervised
+                ]
+                found = [title_of(experiment), f"{labels:,}", measure_of(experiment), ",".join(cells).strip()]
+                rows.append([*found, mean_and_deviation(methods[uda]), str(len(methods[uda]))])
+    return format_table(rows)
+
+
+def others():
+    """A section for each experiment that README's table does not have: each method beside the first one."""
+    sections, missing = [], []
+    for experiment, entry in read_experiments().items():
+        if entry.get("summary"):
+            continue
+        methods = list(group(read_runs(path_of(experiment))))
+        if methods:
+            pairs = [name for method in methods[1:] for name in (method, methods[0])]
+            parts = [f"### {title_of(experiment).capitalize()}\n", table(experiment), margins(experiment, *pairs)]
+            sections.append("\n".join([*parts, plot(experiment)]))
+        else:
+            missing.append(f"`{experiment}`")
+    if missing:
+        command = "`bash scripts/reproduce_small.sh --only=NAME --add`"
+        sections.append(f"Not run yet: {', '.join(missing)}. {command} runs one of them.\n")
+    return "\n".join(sections)
+
+
+def contributed(content):
+    """The paper's experiments, as they stand there, with the column of the runs that were sent in."""
+    runs = collections.defaultdict(list)
+    for run in read_runs(CONTRIBUTED):
+        runs[run.experiment].append(run)
+    heading, _, *rows = [line.strip("| \n").split(" | ") for line in content.splitlines()]
+    place = heading.index("contributed")
+    for row in rows:
+        sent = [run for name in re.findall(r"`(\w+)\.sh`", row[0]) for run in runs[name]]
+        row[place] = describe_sent(sent)
+    return format_table([heading, *rows])
+
+
+def describe_sent(runs):
+    cells = [
+        f"{method}, {labels:,} labels: {mean_and_deviation(found)} ({len(found)})"
+        for method, by_labels in group(runs).items()
+        for labels, found in by_labels.items()
+    ]
+    return "; ".join(cells)
+
+
+def title_of(experiment):
+    return read_experiments()[experiment].get("title", experiment)
+
+
+def not_run(experiment):
+    return f"Not run yet: `bash scripts/reproduce_small.sh --only={experiment} --add`.\n"
+
+
+BLOCKS = {
+    "table": table,
+    "draws": draws,
+    "margins": margins,
+    "plot": plot,
+    "summary": summary,
+    "others": others,
+    "contributed": contributed,
+}
+
+
+def render(document):
+    """The text of a document with all of its blocks made anew."""
+
+    def replace(match):
+        kind, *arguments = shlex.split(match[2])
+        if kind not in BLOCKS:
+            raise ValueError(f"{document}: results: {match[2]}: expected one of {', '.join(BLOCKS)}.")
+        made = BLOCKS[kind](match[3]) if kind == "contributed" else BLOCKS[kind](*arguments)
+        return f"{match[1]}{made}{match[4]}"
+
+    with files.open_file(document) as file:
+        return BLOCK.sub(replace, file.read())
+
+
+def render_plots():
+    """The pictures of all experiments with runs, as a dict from path to SVG."""
+    pictures = {}
+    for experiment in read_experiments():
+        runs = read_runs(path_of(experiment))
+        if runs:
+            pictures[f"{PLOTS}/{experiment}.svg"] = draw_plot(experiment, group(runs))
+    return pictures
+
+
+def draw_plot(experiment, methods):
+    values = {
+        method: {labels: [value_of(run) for run in runs] for labels, runs in by_labels.items()}
+        for method, by_labels in methods.items()
+    }
+    several_sizes = len({labels for by_labels in values.values() for labels in by_labels}) > 1
+    draw = plots.curves if several_sizes else plots.strips
+    return draw(title_of(experiment).replace("`", ""), f"{measure_of(experiment)}, %", values)
+
+
+# ---- program --------------------------------------------------------------------------------------------------------
+
+
+def define_flags():
+    flags.DEFINE_string("experiment", "", "add: an experiment of results/experiments.json, or a script.")
+    flags.DEFINE_string("method", "UDA", "add: what was trained, as in the tables.")
+
+
+def main(*words):
+    command, *arguments = words or [""]
+    expected = {"add": 1, "write": 0}
+    if expected.get(command) != len(arguments):
+        raise ValueError(f"{' '.join(words) or 'no command'}: expected `add RUN_DIR` or `write`.")
+    {"add": add_run, "write": write}[command](*arguments)
+
+
+def add_run(run_dir):
+    run = read_run(run_dir, flags.FLAGS.experiment, flags.FLAGS.method)
+    path = add(run)
+    print(f"{path}: {describe(identify(run))}, error={run.error}")
+    if path == CONTRIBUTED:
+        print(f"To send it in, open a pull request or an issue with its last line:\n{','.join(map(str, run))}")
+
+
+def write():
+    os.makedirs(PLOTS, exist_ok=True)
+    for path, content in (render_plots() | {document: render(document) for document in DOCUMENTS}).items():
+        with files.replacing(path) as file:
+            file.write(content)
+    print(f"written: {', '.join(DOCUMENTS)} and {PLOTS}")
+
+
+if __name__ == "__main__":
+    cli.run(main, define_flags, with_words=True)
