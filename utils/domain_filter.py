@@ -314,7 +314,7 @@ def draw_histogram(path, selection, class_names):
     left.set_xticks(range(NUM_NINES), ["0", "0.9", "0.99", "0.999", *(f"1 − 10⁻{d}" for d in "⁴⁵⁶⁷")], fontsize=7)
     left.set_xlabel("probability of the predicted class")
     left.set_ylabel("examples")
-    left.legend()
+    left.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=2, frameon=False)  # above: the bars may be anywhere
     labels = np.arange(len(class_names))
     right.bar(labels, selection.num_predicted, label="pool", color="lightgrey")
     right.bar(labels, np.bincount(kept.labels, minlength=len(labels)), label="kept", color="tab:blue")

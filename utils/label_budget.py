@@ -126,7 +126,7 @@ def draw(path, shares, errors):
         axes.axhline(error, color="grey", linewidth=0.7)
     axes.set(xscale="log", xlabel="labels", ylabel="expected error", title=f"{len(shares)} components")
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper right")
     figure.tight_layout()
     with files.explain_refusal(path, "make room, or choose another --output."):
         figure.savefig(path, dpi=100)

@@ -61,7 +61,7 @@ def draw(path, points):
     axes.set_xticks(labels, map(str, labels))
     axes.minorticks_off()
     axes.grid(alpha=0.3)
-    axes.legend()
+    axes.legend(loc="upper right")
     figure.tight_layout()
     figure.savefig(path, dpi=100)
     plt.close(figure)
