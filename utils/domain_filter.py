@@ -322,5 +322,4 @@ def draw_histogram(path, selection, class_names):
     if len(class_names) <= 30:
         right.set_xticks(labels, class_names, rotation=60, ha="right", fontsize=8)
     right.set_xlabel("predicted class")
-    with files.replacing(path, "wb") as file:
-        figure.savefig(file, format="png", dpi=100)
+    files.write_figure(path, figure)

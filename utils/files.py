@@ -220,6 +220,12 @@ def replacing(path, mode="w"):
             remove(temporary)
 
 
+def write_figure(path, figure):
+    """Writes a drawing of matplotlib's, in the format that the ending of its name tells."""
+    with replacing(path, "wb") as file:
+        figure.savefig(file, format=os.path.splitext(path)[1][1:] or "png", dpi=100)
+
+
 def remove_leftovers(*paths):
     """Deletes what killed processes left of these files under temporary names; for files that no other writes now."""
     for path in map(str, paths):

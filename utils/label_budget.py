@@ -11,15 +11,12 @@ components of the shares Pᵢ, that happens with probability Σ Pᵢ(1 − Pᵢ)
 
 import math
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 from absl import flags
+from matplotlib.figure import Figure
 from sklearn.cluster import KMeans
 
 from utils import cli, features, files
-
-matplotlib.use("Agg")  # pictures are files: no screen is needed
 
 FLAGS = flags.FLAGS
 MAX_CLUSTERED = 20_000  # examples that are clustered; more would change the shares little, and take long
@@ -119,7 +116,8 @@ def draw(path, shares, errors):
     """Draws the expected error and the bound against the number of labels."""
     largest = max(labels_needed(lambda number: expected_error(shares, number), min(errors)), 10)
     numbers = np.unique(np.geomspace(1, 2 * largest, 200).astype(int))
-    figure, axes = plt.subplots(figsize=(6, 4.5))
+    figure = Figure(figsize=(6, 4.5), layout="tight")
+    axes = figure.subplots()
     axes.plot(numbers, [expected_error(shares, number) for number in numbers], label="these shares")
     axes.plot(numbers, [error_bound(len(shares), number) for number in numbers], "--", label=f"any {len(shares)}")
     for error in errors:
@@ -127,10 +125,8 @@ def draw(path, shares, errors):
     axes.set(xscale="log", xlabel="labels", ylabel="expected error", title=f"{len(shares)} components")
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
-    figure.tight_layout()
     with files.explain_refusal(path, "make room, or choose another --output."):
-        figure.savefig(path, dpi=100)
-    plt.close(figure)
+        files.write_figure(path, figure)
 
 
 # ---- from the command line ------------------------------------------------------------------------------------------

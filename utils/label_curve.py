@@ -9,14 +9,11 @@ import collections
 import csv
 import os
 
-import matplotlib
-import matplotlib.pyplot as plt
 import numpy as np
 from absl import flags
+from matplotlib.figure import Figure
 
 from utils import cli, files, report
-
-matplotlib.use("Agg")  # pictures are files: no screen is needed
 
 FLAGS = flags.FLAGS
 Point = collections.namedtuple("Point", "name labels error_rate deviation runs")
@@ -51,7 +48,8 @@ def write(path, points):
 
 
 def draw(path, points):
-    figure, axes = plt.subplots(figsize=(6, 4.5))
+    figure = Figure(figsize=(6, 4.5), layout="tight")
+    axes = figure.subplots()
     for name in dict.fromkeys(point.name for point in points):
         line = [point for point in points if point.name == name]
         rates, bars = [100 * point.error_rate for point in line], [100 * (point.deviation or 0) for point in line]
@@ -62,9 +60,7 @@ def draw(path, points):
     axes.minorticks_off()
     axes.grid(alpha=0.3)
     axes.legend(loc="upper right")
-    figure.tight_layout()
-    figure.savefig(path, dpi=100)
-    plt.close(figure)
+    files.write_figure(path, figure)
 
 
 def define_flags():
