@@ -23,7 +23,7 @@ def export(model, facts, export_dir):
     network = model.evaluation_network
     shape = [None, facts.image_size, facts.image_size, 3]
 
-    @tf.function(input_signature=[tf.TensorSpec(shape, tf.uint8, name="images")])
+    @tf.function(input_signature=[tf.TensorSpec(shape, tf.uint8, name="images")], autograph=False)
     def serve(images):
         opaque = tf.pad(images, [[0, 0], [0, 0], [0, 0], [0, 1]], constant_values=255)
         probabilities = tf.nn.softmax(network(opaque, training=False))

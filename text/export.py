@@ -31,7 +31,7 @@ def export(networks, data, tokenizer, export_dir):
     tokenization = data.tokenization
     columns = ("texts", "titles") if data.facts.has_title else ("texts",)
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in columns])
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name=name) for name in columns], autograph=False)
     def serve(*columns):
         pieces = [tokenizer.tokenize(clean_in_graph(column)) for column in columns]
         pieces += [None] * (2 - len(pieces))

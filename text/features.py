@@ -55,7 +55,7 @@ def network_settings(config, max_seq_length):
 @functools.lru_cache(maxsize=1)
 def compile_network(network):
     signature = {name: tf.TensorSpec([None, None], tf.int32) for name in ("ids", "type_ids")}
-    return tf.function(functools.partial(network, training=False), input_signature=[signature])
+    return tf.function(functools.partial(network, training=False), input_signature=[signature], autograph=False)
 
 
 def compute_features(network, texts):

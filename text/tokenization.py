@@ -65,8 +65,8 @@ class Tokenizer:
         with files.explain_damage(vocab_path, "restore the file."):  # it refuses pieces that are too long, and others
             self._wordpiece = tensorflow_text.FastWordpieceTokenizer(self.vocab, token_out_type=tf.int32, **options)
         strings = tf.TensorSpec([None], tf.string)
-        self._run_split = tf.function(self._split_in_graph, input_signature=[strings])
-        self._run_wordpiece = tf.function(self._wordpiece_in_graph, input_signature=[strings])
+        self._run_split = tf.function(self._split_in_graph, input_signature=[strings], autograph=False)
+        self._run_wordpiece = tf.function(self._wordpiece_in_graph, input_signature=[strings], autograph=False)
         self._words_of_chunk = {}
         self._pieces_of_word = {}
         self.prefix = prefix

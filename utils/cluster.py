@@ -168,7 +168,7 @@ def _answers(address):
 
 @functools.lru_cache(maxsize=1)
 def _create_gather(strategy):
-    @tf.function(reduce_retracing=True)
+    @tf.function(reduce_retracing=True, autograph=False)
     def gather_tensor(numbers):
         replica = tf.distribute.get_replica_context
         return strategy.run(lambda: replica().all_gather(numbers[tf.newaxis], axis=0))

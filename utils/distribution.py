@@ -71,6 +71,7 @@ def distribute(strategy, create_dataset):
         batch to batch.
     """
 
+    @tf.autograph.experimental.do_not_convert  # no pipeline needs it, and to convert one takes seconds
     def dataset_of_host(context):
         num_hosts = context.num_input_pipelines
         num_replicas = context.num_replicas_in_sync // num_hosts  # of this host

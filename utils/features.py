@@ -191,7 +191,7 @@ def export_head(data, model, export_dir):
     """Writes the evaluation network as a SavedModel that takes features, and features.json beside it."""
     network = model.evaluation_network
 
-    @tf.function(input_signature=[tf.TensorSpec([None, data.width], tf.float32, name="features")])
+    @tf.function(input_signature=[tf.TensorSpec([None, data.width], tf.float32, name="features")], autograph=False)
     def serve(features):
         probabilities = tf.nn.softmax(network(features, training=False))
         return {"probabilities": probabilities, "label": tf.argmax(probabilities, axis=-1)}

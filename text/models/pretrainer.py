@@ -71,6 +71,7 @@ class PretrainingModel(tf.keras.Model):
     def metrics(self):
         return [*self.train_metrics.values(), *self.test_metrics.values()]
 
+    @tf.autograph.experimental.do_not_convert  # as in utils.uda_model
     def train_step(self, batch):
         with tf.GradientTape() as tape:
             measures = self.compute_measures(batch, training=True)
@@ -84,6 +85,7 @@ class PretrainingModel(tf.keras.Model):
             self.train_metrics[name].update_state(value)
         return {name: self.train_metrics[name].result() for name in metrics}
 
+    @tf.autograph.experimental.do_not_convert
     def test_step(self, batch):
         for name, (values, weights) in self.compute_measures(batch, training=False).items():
             self.test_metrics[name].update_state(values, weights)
