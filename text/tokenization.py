@@ -246,7 +246,7 @@ def assemble_in_graph(a, b, max_seq_length, keep_tail, tokenizer):
     b = a[:, :0] if b is None else b
     has_second = tf.cast(b.row_lengths() > 0, tf.int64)
     begin = tf.constant([tokenizer.cls_id, *tokenizer.prefix_ids])
-    lengths = a.row_lengths(), b.row_lengths(), len(begin)
+    lengths = a.row_lengths(), b.row_lengths(), begin.shape[0]
     kept_a, kept_b = _kept_lengths(*lengths, has_second, max_seq_length, tf.minimum, tf.maximum)
     begin, sep = (tf.tile(pieces[tf.newaxis], [a.nrows(), 1]) for pieces in (begin, tf.constant([tokenizer.sep_id])))
     second_sep = tf.RaggedTensor.from_tensor(sep, lengths=has_second)
