@@ -18,6 +18,7 @@ from image.datasets import Facts
 from image.input_pipeline import AUGMENTED, ORIGINAL, SUP, Data
 from utils import record_stream
 from utils.record_stream import WHOLE
+from utils.tracing import as_written
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 IMAGE_SIZE, CROP_PADDING = 224, 32
@@ -173,6 +174,7 @@ def encoded_stream(examples, batch_size, seed, start_step, shuffle_buffer, share
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_train_dataset(config, data, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, without end.
 
@@ -286,6 +288,7 @@ def _resize(image, image_size):
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_eval_dataset(examples_list, image_size, batch_size, share=WHOLE):
     """A share of batches of fixed size in the order of the files; the last is filled up with examples of weight 0."""
     (examples,) = examples_list

@@ -14,6 +14,7 @@ from augmentation.randaugment import AUGMENTATIONS, choose_options
 from image import record_format
 from utils import record_stream, records
 from utils.record_stream import WHOLE
+from utils.tracing import as_written
 
 Data = collections.namedtuple("Data", "facts sup unsup dev test")
 SUP, ORIGINAL, AUGMENTED = range(3)  # the views of a batch
@@ -105,6 +106,7 @@ def _read_copies(config, facts, parent_dir, setting, data_type):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_train_dataset(config, data, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, without end.
 
@@ -153,6 +155,7 @@ def create_train_dataset(config, data, start_step=0, share=WHOLE):
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_eval_dataset(record_sets, image_size, batch_size, share=WHOLE):
     """A share of batches of fixed size in the order of the records; the last is filled up with examples of weight 0."""
     paths = [path for record_set in record_sets for path in record_set.paths]

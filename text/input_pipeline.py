@@ -15,6 +15,7 @@ from augmentation import text_ops
 from text import record_format
 from utils import record_stream, records
 from utils.record_stream import WHOLE
+from utils.tracing import as_written
 
 # `layout` has the functions parse, num_pieces and pad, as record_format has them, for what the records hold of a text.
 Data = collections.namedtuple("Data", "facts tokenization sup unsup dev test layout", defaults=[record_format])
@@ -82,6 +83,7 @@ def _advice(config, data_type):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_train_dataset(config, data, start_step=0, fixed_length=False, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, without end.
 
@@ -164,6 +166,7 @@ def batch_length(lengths, max_seq_length, fixed_length):
 # ---- evaluation -----------------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_eval_dataset(record_sets, max_seq_length, batch_size, fixed_length=False, layout=record_format, share=WHOLE):
     """A share of batches of fixed size with every example once, those of similar length together; "row" tells which.
 

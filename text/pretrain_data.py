@@ -21,6 +21,7 @@ from text.tokenization import Tokenizer, assemble_in_graph
 from utils import record_stream, records, work
 from utils.preprocessing import SetPlan, write_sets
 from utils.record_stream import WHOLE
+from utils.tracing import as_written
 
 PARTS = ("train", "dev")
 DEV_TEXTS, DEV_BATCHES = 2, 3  # begin the seeds of what is the same in all runs
@@ -118,6 +119,7 @@ def cut(pieces, vocabulary, length):
 # ---- records to batches ---------------------------------------------------------------------------------------------
 
 
+@as_written
 def create_train_dataset(config, record_set, create_batch, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, without end."""
     examples = input_pipeline.example_batches(
@@ -131,6 +133,7 @@ def create_train_dataset(config, record_set, create_batch, start_step=0, share=W
     )
 
 
+@as_written
 def create_dev_dataset(record_set, batch_size, create_batch, share=WHOLE):
     """A share of batches with every row that is held out once, cut and masked the same way each time."""
     take = functools.partial(share.take, batch_size=batch_size)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from utils import cluster
 from utils.record_stream import Share
+from utils.tracing import as_written
 
 STRATEGIES = ("auto", "one_device", "mirrored", "multi_worker", "tpu")
 
@@ -71,7 +72,7 @@ def distribute(strategy, create_dataset):
         batch to batch.
     """
 
-    @tf.autograph.experimental.do_not_convert  # no pipeline needs it, and to convert one takes seconds
+    @as_written
     def dataset_of_host(context):
         num_hosts = context.num_input_pipelines
         num_replicas = context.num_replicas_in_sync // num_hosts  # of this host

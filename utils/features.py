@@ -18,6 +18,7 @@ from utils import files, labelled_subsets, record_stream, saved_models, training
 from utils.optimizers import create_bert_adamw
 from utils.record_stream import WHOLE
 from utils.settings import ObjectiveConfig, RecordsConfig, config_class, setting
+from utils.tracing import as_written
 from utils.uda_model import UDAModel
 
 LABELLED, DEV = 4, 5  # begin the seeds of what is drawn
@@ -152,6 +153,7 @@ def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
 
 
+@as_written
 def create_train_dataset(config, data, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, as a function of seed and step."""
     sup, labels = tf.constant(data.sup.features), tf.constant(data.sup.labels)
@@ -173,6 +175,7 @@ def create_train_dataset(config, data, start_step=0, share=WHOLE):
     return tf.data.Dataset.range(start_step, tf.int64.max).map(batch_of_step, num_parallel_calls=tf.data.AUTOTUNE)
 
 
+@as_written
 def create_eval_dataset(part, batch_size, share=WHOLE):
     """Batches of fixed size with every example once; the last one is filled up with examples of weight 0."""
 

@@ -17,6 +17,7 @@ import math
 import tensorflow as tf
 
 from utils import objective
+from utils.tracing import as_written
 
 METRIC_NAMES = (
     "loss",
@@ -37,9 +38,6 @@ METRIC_NAMES = (
     "tsa_threshold",
     "learning_rate",
 )
-
-# Nothing here needs AutoGraph, whose conversion of a step, and of all that it calls, takes longer than to trace it.
-_as_written = tf.autograph.experimental.do_not_convert
 
 
 class UDAModel(tf.keras.Model):
@@ -91,7 +89,7 @@ class UDAModel(tf.keras.Model):
     def call(self, features, training=False):
         return self.network(features, training=True) if training else self.evaluation_network(features, training=False)
 
-    @_as_written
+    @as_written
     def train_step(self, batch):
         compute_gradients = self.gradients_of_joint_pass if self.joint_pass else self.gradients_of_separate_passes
         gradients, metrics = compute_gradients(batch)
@@ -238,7 +236,7 @@ class UDAModel(tf.keras.Model):
             if weight.dtype.is_floating:  # a counter has no average
                 average.assign_sub((1.0 - self.objective.ema_decay) * (average - weight))
 
-    @_as_written
+    @as_written
     def test_step(self, batch):
         """Accuracy (of more than five classes also top-5) and loss on "sup" and "label"; a "weight" of 0 is padding."""
         logits = self(batch["sup"], training=False)
@@ -249,7 +247,7 @@ class UDAModel(tf.keras.Model):
                 metric.update_state(batch["label"], logits, batch.get("weight"))
         return {name: metric.result() for name, metric in self.test_metrics.items()}
 
-    @_as_written
+    @as_written
     def predict_step(self, batch):
         """The logarithms of the probabilities [batch, K] as "sup", and what else is in the batch as it is."""
         return batch | {"sup": tf.nn.log_softmax(tf.cast(self(batch["sup"], training=False), tf.float32))}

@@ -10,6 +10,7 @@ from tensorflow.keras import layers
 from tensorflow.keras.initializers import TruncatedNormal
 
 from text.models.bert import ACTIVATIONS, Encoder, encoder_inputs
+from utils.tracing import as_written
 
 
 class NextSentence(layers.Layer):
@@ -71,7 +72,7 @@ class PretrainingModel(tf.keras.Model):
     def metrics(self):
         return [*self.train_metrics.values(), *self.test_metrics.values()]
 
-    @tf.autograph.experimental.do_not_convert  # as in utils.uda_model
+    @as_written
     def train_step(self, batch):
         with tf.GradientTape() as tape:
             measures = self.compute_measures(batch, training=True)
@@ -85,7 +86,7 @@ class PretrainingModel(tf.keras.Model):
             self.train_metrics[name].update_state(value)
         return {name: self.train_metrics[name].result() for name in metrics}
 
-    @tf.autograph.experimental.do_not_convert
+    @as_written
     def test_step(self, batch):
         for name, (values, weights) in self.compute_measures(batch, training=False).items():
             self.test_metrics[name].update_state(values, weights)
