@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from back_translate import model_files
 from back_translate.transformer import TransformerConfig, weight_shapes
-from utils import files
+from utils import checkpoint_index, files
 
 ADVICE = "give the prefix of a whole TensorFlow checkpoint, such as model.ckpt-500000."
 BODY = "transformer/body/"
@@ -25,6 +25,7 @@ def read_checkpoint(path, num_heads, target_space_id=0):
       num_heads: of the attention, which the weights do not tell: 8 for transformer_base, 16 for transformer_big.
     """
     with files.explain_damage(path, ADVICE):
+        checkpoint_index.check(path)
         reader = tf.train.load_checkpoint(path)
         stored = {name: tuple(shape) for name, shape in reader.get_variable_to_shape_map().items()}
     config = find_config(path, stored, num_heads, target_space_id)

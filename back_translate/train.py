@@ -289,7 +289,7 @@ def average_weights(checkpoints, model):
     sums = {name: 0.0 for name in model.weights}
     paths = checkpoints.manager.checkpoints
     for path in paths:
-        checkpoints.checkpoint.restore(path)
+        checkpoints.restore(path)
         for name, weight in model.weights.items():
             sums[name] = sums[name] + weight.numpy() / len(paths)
     return sums

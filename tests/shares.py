@@ -6,7 +6,7 @@ import tensorflow as tf
 from utils.record_stream import WHOLE, Share
 
 
-def assert_shares_are_the_whole(create_dataset, num_batches, counts=(2, 4)):
+def assert_shares_are_the_whole(create_dataset, num_batches, counts=(4,)):
     """Compares the parts of several hosts, put together, with the batches of one.
 
     Args:

@@ -22,7 +22,7 @@ from absl import logging
 from tensorflow.core.protobuf.trackable_object_graph_pb2 import TrackableObjectGraph
 
 from text import encoders
-from utils import files
+from utils import checkpoint_index, files
 
 LAYER = r"(?:.*/)?transformer/layer_(\d+)/"
 KERAS_NAMES = (  # tf-models-official's variables, whatever model they are in → Google's
@@ -164,6 +164,7 @@ def named_variables(model):
 
 def _read_tensorflow(path):
     with files.explain_damage(path, DOWNLOAD_AGAIN):
+        checkpoint_index.check(path)
         reader = tf.train.load_checkpoint(path)
         if not reader.has_tensor("_CHECKPOINTABLE_OBJECT_GRAPH"):
             names = [name for name in reader.get_variable_to_shape_map() if not OPTIMIZER_NAMES.search(name)]

@@ -17,7 +17,7 @@ import numpy as np
 import tensorflow as tf
 from tqdm import tqdm
 
-from utils import cluster, files, locks, settings
+from utils import checkpoint_index, cluster, files, locks, settings
 
 # Under temporary names at first.
 WRITTEN = ("config.json", "run.json", "metrics.jsonl", "best.json", "interrupted.json")
@@ -321,17 +321,19 @@ class Checkpoints:
     def restore_last(self):
         """Takes up the last checkpoint, if there is one. Returns the number of steps made."""
         path = self.last_path()
-        return self._restore(path) if path else 0
+        return self.restore(path) if path else 0
 
     def restore_chosen(self, by_dev):
         """Restores the best checkpoint on the development split where there is one, else the last."""
         path = next(reversed(self._paths(self.best_manager)), None) if by_dev else self.last_path()
         if not path:
             raise ValueError(f"model_dir={self.model_dir} holds no checkpoint: train first, with --do_train.")
-        return self._restore(path)
+        return self.restore(path)
 
-    def _restore(self, path):
+    def restore(self, path):
+        """Takes up a checkpoint. Returns the number of steps made."""
         try:
+            checkpoint_index.check(path)
             self.checkpoint.restore(path).assert_existing_objects_matched()
         except (AssertionError, ValueError, IndexError, tf.errors.OpError) as error:  # IndexError: a file was cut off
             raise ValueError(

@@ -11,7 +11,7 @@ import os
 
 import tensorflow as tf
 
-from utils import files
+from utils import checkpoint_index, files
 
 CHECKSUMS = "saved_model.json"
 CHECKED = ("saved_model.pb", "fingerprint.pb")  # the weights have checksums of TensorFlow's own
@@ -52,6 +52,7 @@ def load(export_dir, inputs, num_classes):
     """
     _check_content(export_dir)
     with files.explain_damage(export_dir, EXPORT_AGAIN):
+        checkpoint_index.check(os.path.join(export_dir, "variables/variables"))
         serve = tf.saved_model.load(export_dir).signatures["serving_default"]
         signature = sorted(serve.structured_input_signature[1].items())  # which TensorFlow has in any order
         found = {name: spec.shape[1:].as_list() for name, spec in signature}

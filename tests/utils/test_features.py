@@ -95,7 +95,7 @@ def test_batches_are_a_function_of_seed_and_step(data):
 
 def test_hosts_together_make_the_batches_of_one(data):
     config = HeadConfig(**TINY | {"train_batch_size": 8})
-    assert_shares_are_the_whole(lambda share: features.create_train_dataset(config, data, 3, share), 2)
+    assert_shares_are_the_whole(lambda share: features.create_train_dataset(config, data, 3, share), 2, counts=(2, 4))
     part = features.Labelled(data.original[:9], np.arange(9))
     assert_shares_are_the_whole(lambda share: features.create_eval_dataset(part, 4, share), 3)
 

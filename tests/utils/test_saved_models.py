@@ -47,7 +47,9 @@ def test_what_was_saved_is_loaded(exported):
     np.testing.assert_allclose(probabilities, [[1, 0]], atol=1e-6)
 
 
-@pytest.mark.parametrize("name", ["saved_model.pb", "fingerprint.pb", "variables/variables.data-00000-of-00001"])
+@pytest.mark.parametrize(
+    "name", ["saved_model.pb", "fingerprint.pb", "variables/variables.data-00000-of-00001", "variables/variables.index"]
+)
 def test_one_changed_byte_is_enough_to_refuse_it(copied, name):
     content = bytearray((copied / name).read_bytes())
     content[len(content) // 2] ^= 1
