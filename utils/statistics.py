@@ -3,7 +3,7 @@
 import collections
 
 import numpy as np
-from scipy import stats
+from scipy import special  # not scipy.stats, which takes a second and more to import
 
 LEVEL = 0.95  # of all intervals
 NUM_RESAMPLES = 10_000
@@ -20,7 +20,7 @@ Threshold = collections.namedtuple("Threshold", "value coverage accuracy")
 
 def share_interval(num_hits, num_examples):
     """Wilson's interval of a share, such as the accuracy on a test set; it stays within 0 and 1."""
-    z = stats.norm.ppf((1 + LEVEL) / 2)
+    z = special.ndtri((1 + LEVEL) / 2)
     share, square = num_hits / num_examples, z * z / num_examples
     center = (share + square / 2) / (1 + square)
     half = z * np.sqrt(share * (1 - share) / num_examples + square / (4 * num_examples)) / (1 + square)
@@ -29,7 +29,7 @@ def share_interval(num_hits, num_examples):
 
 def mean_interval(values):
     """Student's interval of the mean of two or more values, such as paired differences over draws of the labels."""
-    half = stats.t.ppf((1 + LEVEL) / 2, len(values) - 1) * np.std(values, ddof=1) / np.sqrt(len(values))
+    half = special.stdtrit(len(values) - 1, (1 + LEVEL) / 2) * np.std(values, ddof=1) / np.sqrt(len(values))
     return Interval(float(np.mean(values) - half), float(np.mean(values) + half))
 
 

@@ -2,7 +2,6 @@
 
 import numpy as np
 from PIL import Image
-from sklearn.datasets import load_digits
 
 from image.datasets.source import Facts, open_official
 
@@ -24,6 +23,8 @@ def open_source(config):
 
 def read_split(raw_data_dir, split, allow_partial=False):
     """8x8 digits in 32x32 RGB. They have no official split: ours is a permutation with seed 0."""
+    from sklearn.datasets import load_digits  # here, since every program on images would wait for it
+
     digits = load_digits()
     order = np.random.RandomState(0).permutation(len(digits.target))
     chosen = order[: FACTS.train_size] if split == "train" else order[FACTS.train_size :]
