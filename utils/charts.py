@@ -6,7 +6,7 @@ import math
 from utils.page import NUM_COLORS, escape
 
 WIDTH, HEIGHT = 400, 232
-LEFT, RIGHT, TOP, BOTTOM = 46, 18, 12, 30  # margins around the plot
+LEFT, RIGHT, TOP, BOTTOM = 54, 18, 12, 30  # margins around the plot
 MOST_POINTS = 200  # of a curve; of a longer one some are left out
 
 # points: list of (x, y); band: list of (x, low, high), or None; color: its number, None for the next one
