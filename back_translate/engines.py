@@ -172,6 +172,8 @@ def load_pieces(folder):
     if files.exists(source) and files.exists(target):
         settings = files.read_json(config) if files.exists(config) else {}
         files.check_fields(config, settings, {}, {"add_source_eos": bool, "eos_token": str})
+        with files.explain_damage(config):
+            settings.get("eos_token", "").encode()  # JSON can spell half of a surrogate pair, which is no text
         end = [] if settings.get("add_source_eos") else [settings.get("eos_token", "</s>")]  # or CTranslate2 adds it
         return SentencePieces(source, target, end)
     raise ValueError(

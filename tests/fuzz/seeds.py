@@ -276,3 +276,9 @@ def footer_of_an_index(folder):
     for path in folder.rglob("*.index"):
         content = path.read_bytes()
         path.write_bytes(content[:-48] + b"\x80\x80\x80\x80\x40" * 4 + bytes(20) + content[-8:])
+
+
+@keep("ctranslate2")
+def half_a_surrogate_pair(folder):
+    """TypeError of SentencePiece."""
+    change_json(folder / "config.json", lambda config: config | {"eos_token": "\ud800"})
