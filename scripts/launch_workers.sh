@@ -52,7 +52,8 @@ while [ "$left" -gt 0 ]; do
   if [ "$ended" -ne 0 ] && [ "$code" -eq 0 ]; then
     code=$ended
     # The others notice by themselves within seconds, and say so; who does not, is ended.
-    (sleep 60; stop KILL) &
+    # It waits without a process of its own (sleep), which would outlive it and hold the output open.
+    (read -rt 60 <> <(:) || true; stop KILL) &
     guard=$!
   fi
   for index in "${!processes[@]}"; do
