@@ -14,7 +14,7 @@ MAX_VARINT_BYTES = 10
 
 
 def check(prefix):
-    """Raises ValueError if the footer of `<prefix>.index` names blocks outside of the file; a missing file is none."""
+    """Raises ValueError if the footer of `<prefix>.index` names blocks outside of it; a missing file is accepted."""
     path = f"{prefix}.index"
     if not files.is_file(path):
         return
