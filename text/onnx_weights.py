@@ -15,6 +15,7 @@ import math
 import numpy as np
 
 from utils import files
+from utils.varint import read_varint
 
 FLOAT, EXTERNAL = 1, 1  # values of TensorProto's data_type and data_location
 
@@ -94,12 +95,12 @@ def _fields(message):
     """The values of a message of protocol buffers by the numbers of their fields: ints, or bytes to look into."""
     values, position = collections.defaultdict(list), 0
     while position < len(message):
-        key, position = _varint(message, position)
+        key, position = read_varint(message, position)
         number, kind = key >> 3, key & 7
         if kind == 0:
-            value, position = _varint(message, position)
+            value, position = read_varint(message, position)
         elif kind in (1, 2, 5):
-            length, position = _varint(message, position) if kind == 2 else ({1: 8, 5: 4}[kind], position)
+            length, position = read_varint(message, position) if kind == 2 else ({1: 8, 5: 4}[kind], position)
             if length > len(message) - position:
                 raise ValueError(f"a field of {length} bytes, of which {len(message) - position} are there")
             value, position = message[position : position + length], position + length
@@ -107,15 +108,6 @@ def _fields(message):
             raise ValueError(f"a field of kind={kind}: this is no message of protocol buffers, or a damaged one.")
         values[number].append(value)
     return values
-
-
-def _varint(message, position):
-    value = 0
-    for number, byte in enumerate(message[position : position + 10]):  # 64 bits have seven in each byte
-        value |= (byte & 127) << 7 * number
-        if byte < 128:
-            return value, position + number + 1
-    raise ValueError("a number without end")
 
 
 def write_safetensors(path, arrays):

@@ -7,10 +7,10 @@ is a table as LevelDB writes it: blocks, each with a trailer, then the places of
 import os
 
 from utils import files
+from utils.varint import read_varint
 
 FOOTER_BYTES, TRAILER_BYTES = 48, 5
 MAGIC = bytes.fromhex("57fb808b247547db")
-MAX_VARINT_BYTES = 10
 
 
 def check(prefix):
@@ -31,12 +31,3 @@ def check(prefix):
     for start, length in (numbers[:2], numbers[2:]):
         if start + length + TRAILER_BYTES > size - FOOTER_BYTES:
             raise ValueError(f"{os.path.basename(path)}: a block of {length} bytes at {start} in a file of {size}")
-
-
-def read_varint(content, position):
-    """Returns a number of seven bits a byte, lowest first, and the position behind it."""
-    for place in range(MAX_VARINT_BYTES):
-        if not content[position + place] & 0x80:
-            parts = content[position : position + place + 1]
-            return sum((part & 0x7F) << 7 * number for number, part in enumerate(parts)), position + place + 1
-    raise ValueError("a number without end")

@@ -19,6 +19,7 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from utils import files, run_dir
+from utils.varint import write_varint
 
 RecordSet = collections.namedtuple("RecordSet", "directory paths num_examples settings")
 SHARD_NAME = re.compile(r"records-\d{5}-of-\d{5}\.tfrecord")
@@ -44,38 +45,29 @@ def encode_example(features):
         else:
             parts.append(_int_entry(name, int(value)))
     body = b"".join(parts)
-    return b"\x0a" + _varint(len(body)) + body  # Example.features
+    return b"\x0a" + write_varint(len(body)) + body  # Example.features
 
 
 @functools.lru_cache(maxsize=65536)
 def _bytes_prefix(name, length):
     """What goes before the payload: map entry { key = name, value = Feature { bytes_list { value = payload } } }."""
-    prefix = b"\x0a" + _varint(length)  # BytesList.value
-    prefix = b"\x0a" + _varint(len(prefix) + length) + prefix  # Feature.bytes_list
-    prefix = b"\x12" + _varint(len(prefix) + length) + prefix  # the entry's value
+    prefix = b"\x0a" + write_varint(length)  # BytesList.value
+    prefix = b"\x0a" + write_varint(len(prefix) + length) + prefix  # Feature.bytes_list
+    prefix = b"\x12" + write_varint(len(prefix) + length) + prefix  # the entry's value
     prefix = _message(b"\x0a", name.encode()) + prefix  # the entry's key
-    return b"\x0a" + _varint(len(prefix) + length) + prefix  # Features.feature
+    return b"\x0a" + write_varint(len(prefix) + length) + prefix  # Features.feature
 
 
 @functools.lru_cache(maxsize=65536)
 def _int_entry(name, value):
     if not 0 <= value < 2**63:
         raise ValueError(f"feature {name!r}={value}: only integers from 0 to 2**63 - 1 can be stored.")
-    feature = _message(b"\x1a", _message(b"\x0a", _varint(value)))  # Feature.int64_list { value, packed }
+    feature = _message(b"\x1a", _message(b"\x0a", write_varint(value)))  # Feature.int64_list { value, packed }
     return _message(b"\x0a", _message(b"\x0a", name.encode()) + _message(b"\x12", feature))
 
 
 def _message(tag, payload):
-    return tag + _varint(len(payload)) + payload
-
-
-def _varint(number):
-    encoded = bytearray()
-    while number > 127:
-        encoded.append(number & 127 | 128)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return tag + write_varint(len(payload)) + payload
 
 
 # ---- writing --------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import pytest
 import tensorflow as tf
 
 from utils import checkpoint_index
+from utils.varint import read_varint, write_varint
 
 
 @pytest.fixture
@@ -31,7 +32,7 @@ def test_a_block_outside_of_the_file_is_refused(prefix, place):
     def damage(content):
         numbers, position = [], 0
         for _ in range(4):
-            number, position = checkpoint_index.read_varint(content[-48:], position)
+            number, position = read_varint(content[-48:], position)
             numbers.append(number)
         numbers[place] = 1 << 34
         footer = b"".join(write_varint(number) for number in numbers)
@@ -40,14 +41,6 @@ def test_a_block_outside_of_the_file_is_refused(prefix, place):
     change(prefix, damage)
     with pytest.raises(ValueError, match=r"ckpt.index: a block of \d+ bytes at \d+ in a file of \d+"):
         checkpoint_index.check(prefix)
-
-
-def write_varint(number):
-    parts = []
-    while number >= 0x80:
-        parts.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes([*parts, number])
 
 
 @pytest.mark.parametrize(
