@@ -58,6 +58,23 @@ cli.run(main, lambda: flags.DEFINE_integer("steps", 1, "Steps."))
     assert (process.returncode, process.stdout, process.stderr) == (1, "", "error: steps=7: too few.\n")
 
 
+def test_a_program_that_has_done_its_work_says_all_and_does_not_wait_for_objects_to_end():
+    code = """
+import atexit, time
+from utils import cli, cluster
+
+class Slow:
+    def __del__(self):
+        time.sleep(1000)
+
+slow = Slow()
+atexit.register(print, "registered")
+cli.run(lambda: print("done"), lambda: None)
+"""
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert (process.returncode, process.stdout) == (0, "done\nregistered\n"), process.stderr
+
+
 # The jobs write their process numbers, so that the test can see them end.
 INTERRUPTED = """
 import os, signal, time
