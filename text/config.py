@@ -4,6 +4,8 @@ DataConfig is what text.preprocess writes and text.main reads; PreprocessConfig 
 Config the network and the training. text.pretrain takes its texts from a SourceConfig, too.
 """
 
+import re
+
 from augmentation import text_ops
 from text.datasets import TASK_NAMES
 from text.models import MODELS
@@ -82,9 +84,24 @@ class EncoderConfig(Settings):
         ("auto", *POOLINGS),
         synonym="cls",
     )
-    feature_layer: int = setting(
-        0, "Layer of the encoder, from 1, whose output the classifier sees; 0: what the encoder wants.", minimum=0
+    feature_layer: str = setting(
+        "", "Layers of the encoder, from 1, whose outputs the classifier sees, such as 9,10,11; '': what it wants."
     )
+
+    def __post_init__(self):
+        super().__post_init__()
+        layers = self.feature_layers
+        if layers != sorted({*layers}) or 0 in layers:
+            raise ValueError(
+                f"feature_layer={self.feature_layer!r}: expected numbers of layers, from 1, in ascending order, such "
+                "as 12 or 9,10,11."
+            )
+
+    @property
+    def feature_layers(self):
+        """As numbers; none for those that the encoder wants."""
+        names = self.feature_layer.split(",") if self.feature_layer else []
+        return [int(name) if re.fullmatch("[0-9]{1,4}", name.strip()) else 0 for name in names]
 
 
 @config_class()

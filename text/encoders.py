@@ -67,7 +67,7 @@ class Encoder(NamedTuple):
     sources: tuple = ()
     convert: Callable | None = None  # makes the files of an encoder out of those in a folder, where they are others
     pooling: str = "cls"  # what a classifier should see: "cls", BERT's pooler, or "mean", the mean of the tokens
-    feature_layer: int = 0  # the layer, from 1, whose tokens' mean is the best feature of a text; 0: the last
+    feature_layers: tuple = ()  # those, from 1, whose tokens' means are the best features of a text; (): the last
     prefix: str = ""  # what every text begins with
     lower_case: bool | None = None  # whether the vocabulary is uncased; None: not known
 
@@ -83,7 +83,7 @@ ENCODERS = {
         (Source(*E5_SMALL, ("models/e5-small.tar.gz",)), Source(*MINILM, ("model/vocab.txt",))),
         convert_e5,
         pooling="mean",
-        feature_layer=10,
+        feature_layers=(9, 10, 11),
         prefix="query: ",
         lower_case=True,
     ),

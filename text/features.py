@@ -38,10 +38,10 @@ LENGTH_STEP = 8
 
 
 @functools.lru_cache(maxsize=1)  # once in each process
-def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layer):
+def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layers):
     """The frozen encoder, from {"ids", "type_ids"} to features [batch, width]."""
     sizes = BertConfig.read(config_path), max_seq_length
-    network = create_encoder(*sizes, pooling, dropout=0.0, trainable_layers=0, feature_layer=feature_layer)
+    network = create_encoder(*sizes, pooling, dropout=0.0, trainable_layers=0, feature_layers=feature_layers)
     bert_weights.load_weights(network, init_checkpoint)
     return network
 
@@ -138,10 +138,15 @@ def list_sources(config, data, augmented):
 
 
 def features_dir(config):
-    """The folder of the features of this encoder, by the checksum of its weights, and of this layer of it."""
-    pooling, feature_layer = choose_features(config)
-    name = f"{bert_weights.checksum(config.init_checkpoint)[:12]}-{pooling}-{feature_layer or 'last'}"
-    return os.path.join(config.data_dir, "features", name)
+    """The folder of the features of this encoder, by the checksum of its weights, and of these layers of it."""
+    names = bert_weights.checksum(config.init_checkpoint)[:12], *describe_features(config).values()
+    return os.path.join(config.data_dir, "features", "-".join(names))
+
+
+def describe_features(config):
+    """Settings of all sets: what is taken of the encoder."""
+    pooling, layers = choose_features(config)
+    return {"pooling": pooling, "feature_layer": "+".join(map(str, layers)) or "last"}
 
 
 def write_features(config, data, augmented=True, **work_settings):
@@ -155,7 +160,7 @@ def write_features(config, data, augmented=True, **work_settings):
     Returns:
       {place: records.RecordSet} of features.
     """
-    common = describe_encoder(config, data) | dict(zip(("pooling", "feature_layer"), choose_features(config)))
+    common = describe_encoder(config, data) | describe_features(config)
     encode = functools.partial(encode_shard, network_settings(config, config.max_seq_length))
     advice = "Run `python -m text.features` with the same flags as the training."
     sources = list_sources(config, data, augmented)
@@ -203,8 +208,10 @@ def _alone(folder, replicas):
 
 
 def create_plan(set_dir, source):
-    settings = {"view": source.view, "records": source.record_set.settings}
-    count = source.record_set.num_examples
+    # The originals are the same beside every copy, whatever it was made by.
+    left_out = record_format.COPY_SETTINGS if source.view == "original" and not source.labelled else ()
+    described = {name: value for name, value in source.record_set.settings.items() if name not in left_out}
+    settings, count = {"view": source.view, "records": described}, source.record_set.num_examples
     return SetPlan(set_dir, source, count, settings, (source.view, source.labelled), TEXTS_PER_SHARD)
 
 

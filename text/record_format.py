@@ -24,6 +24,8 @@ from text.tokenization import Tokenizer
 from utils import files, labelled_subsets, records
 
 VIEWS = ("original", "augmented")
+# Settings of unlabelled sets that tell how the texts were augmented.
+COPY_SETTINGS = ("aug_op", "copy", "seed", "paraphrases_sha256")
 # What training needs to know of the Facts, and of which kind it is.
 FACTS_FIELDS = {"name": str, "class_names": list, "has_title": bool}
 STORED_FACTS = tuple(FACTS_FIELDS)

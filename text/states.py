@@ -52,7 +52,7 @@ def network_settings(config):
     """The arguments of load_network that a text.config.Config asks for."""
     path = config.bert_config_file or bert_weights.find_config(config.init_checkpoint)
     sizes = BertConfig.read(path)
-    num_layers = (choose_features(config)[1] or sizes.num_hidden_layers) - config.trainable_layers
+    num_layers = max(choose_features(config)[1], default=sizes.num_hidden_layers) - config.trainable_layers
     if num_layers < 1:
         raise ValueError(f"trainable_layers={config.trainable_layers}: keep_states needs a frozen layer below those.")
     return config.init_checkpoint, path, config.max_seq_length, num_layers

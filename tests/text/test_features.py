@@ -59,24 +59,41 @@ def count_encoded(monkeypatch):
 def test_features_are_the_mean_of_the_tokens_of_the_layer_that_was_asked_for(bert_dir):
     rng = np.random.default_rng(0)
     texts = [(rng.integers(1, 30, length).astype(np.int32), length // 3) for length in (3, 30, 17, 8, 9)]
-    for layer in (1, 2, 0):
-        arguments = (bert_dir, f"{bert_dir}/config.json", MAX_LENGTH, "mean", layer)
+    for layers in ((1,), (2,), (), (1, 2)):
+        arguments = (bert_dir, f"{bert_dir}/config.json", MAX_LENGTH, "mean", layers)
         network = features.load_network(*arguments)
         encoder, found = network.get_layer("encoder"), features.compute_features(network, texts)
-        assert len(encoder.transformer_layers) == (layer or 2)
+        assert len(encoder.transformer_layers) == max(layers, default=2)
         for (ids, num_second), feature in zip(texts, found):
             type_ids = np.arange(len(ids)) >= len(ids) - num_second
             words = {"input_word_ids": ids[np.newaxis], "input_mask": np.ones([1, len(ids)], np.int32)}
-            outputs = encoder(words | {"input_type_ids": type_ids[np.newaxis].astype(np.int32)})["sequence_output"]
-            np.testing.assert_allclose(feature, outputs[0].numpy().mean(axis=0), rtol=1e-4, atol=1e-5)
+            outputs = encoder(words | {"input_type_ids": type_ids[np.newaxis].astype(np.int32)})["encoder_outputs"]
+            means = [outputs[layer - 1][0].numpy().mean(axis=0) for layer in layers or (2,)]
+            np.testing.assert_allclose(feature, np.concatenate(means), rtol=1e-4, atol=1e-5)
 
 
 def test_a_layer_that_the_encoder_does_not_have_is_refused(config, tmp_path):
-    with pytest.raises(ValueError, match="feature_layer=3: expected 0 .the last. or 1 to 2"):
-        run(dataclasses.replace(config, feature_layer=3), tmp_path)
+    with pytest.raises(ValueError, match="feature_layer=1,3: expected 1 to 2, the number of the encoder's layers"):
+        run(dataclasses.replace(config, feature_layer="1,3"), tmp_path)
+    with pytest.raises(ValueError, match="feature_layer=1,2: pooling=cls sees one layer; use pooling=mean"):
+        run(dataclasses.replace(config, feature_layer="1,2", pooling="cls"), tmp_path)
     sizes = BertConfig.read(f"{config.init_checkpoint}/config.json"), MAX_LENGTH
     with pytest.raises(ValueError, match="trainable_layers=2: expected -1 .everything. or 0 to 1"):
-        create_encoder(*sizes, trainable_layers=2, feature_layer=1)
+        create_encoder(*sizes, trainable_layers=2, feature_layers=(1,))
+
+
+@pytest.mark.parametrize("layers", ["2,1", "1,1", "0", "x", "1,,2", "-1", "9" * 5])
+def test_layers_that_are_no_ascending_numbers_are_refused(config, layers):
+    with pytest.raises(ValueError, match=f"feature_layer='{layers}': expected numbers of layers, from 1, in ascending"):
+        dataclasses.replace(config, feature_layer=layers)
+
+
+def test_kept_states_have_to_hold_the_layers_that_the_classifier_sees(config):
+    sizes = BertConfig(100, num_hidden_layers=4, hidden_size=16, num_attention_heads=2), MAX_LENGTH
+    with pytest.raises(ValueError, match="trainable_layers=1: expected at least 2, so that all of the layers 2,4"):
+        create_encoder(*sizes, "mean", trainable_layers=1, feature_layers=(2, 4), from_states=True)
+    network = create_encoder(*sizes, "mean", trainable_layers=2, feature_layers=(2, 4), from_states=True)
+    assert network.output_shape == (None, 32)
 
 
 def test_stored_features_are_those_of_the_texts_in_their_order(config):
@@ -108,6 +125,10 @@ def test_every_text_goes_through_the_encoder_once(bert_dir, tmp_path, monkeypatc
     _, more = features.open_features(dataclasses.replace(config, aug_copy=2))
     assert sum(counts) == 64  # the second copy
     np.testing.assert_array_equal(more.augmented[:64], first.augmented)
+    counts.clear()
+    run_preprocess(bert_dir, data_dir, aug_ops="tf_idf-0.5", **files)
+    features.open_features(dataclasses.replace(config, aug_ops="tf_idf-0.5"))
+    assert sum(counts) == 64  # what another augmentation has made of the same texts
 
 
 def test_what_a_stop_left_unfinished_is_taken_up(bert_dir, tmp_path, monkeypatch):
@@ -201,8 +222,10 @@ def test_features_of_other_weights_and_of_another_layer_lie_apart(config, tmp_pa
     content[-1] ^= 1
     (tmp_path / "other" / "model.safetensors").write_bytes(content)
     folders = {features.features_dir(changed) for changed in (config, same)}
-    folders |= {features.features_dir(dataclasses.replace(config, feature_layer=layer)) for layer in (1, 2)}
-    assert len(folders) == 4
+    folders |= {
+        features.features_dir(dataclasses.replace(config, feature_layer=layers)) for layers in ("1", "2", "1,2")
+    }
+    assert len(folders) == 5
 
 
 def test_plain_texts_can_be_embedded(bert_dir):

@@ -62,14 +62,14 @@ def test_batches_hold_the_same_texts_as_states(config):
         assert kept[view]["states"].dtype == tf.float32
 
 
-@pytest.mark.parametrize("pooling", ["mean", "cls"])
-def test_network_gives_the_same_of_states_and_of_pieces(config, pooling):
-    config = dataclasses.replace(config, pooling=pooling)
+@pytest.mark.parametrize("pooling, layers, width", [("mean", "", 16), ("cls", "", 16), ("mean", "1,2", 32)])
+def test_network_gives_the_same_of_states_and_of_pieces(config, pooling, layers, width):
+    config = dataclasses.replace(config, pooling=pooling, feature_layer=layers)
     data, kept = open_both(config)
     network = create_network(config, data.facts, data.tokenization.vocab_size)
     bert_weights.load_weights(network, config.init_checkpoint)
     rng = np.random.default_rng(0)
-    network.get_layer("logits").set_weights([rng.normal(size=shape) for shape in ([16, 2], [2])])
+    network.get_layer("logits").set_weights([rng.normal(size=shape) for shape in ([width, 2], [2])])
     pieces, states_of_them = (
         next(iter(input_pipeline.create_eval_dataset(part.test, MAX_LENGTH, 12, layout=part.layout)))["sup"]
         for part in (data, kept)

@@ -31,18 +31,21 @@ def _create_transformer(config, facts, vocab_size):
 
 
 def _create_bert(config, facts, encoder_config):
-    pooling, feature_layer = choose_features(config)
+    pooling, feature_layers = choose_features(config)
     sizes, layers = (encoder_config, facts.num_classes, config.max_seq_length), config.trainable_layers
     head = config.head_steps > 0, config.keep_states
-    return create_bert(*sizes, pooling, config.model_dropout, layers, config.seed, feature_layer, *head)
+    return create_bert(*sizes, pooling, config.model_dropout, layers, config.seed, feature_layers, *head)
 
 
 def choose_features(config):
-    """The pooling and the layer that config, a text.config.EncoderConfig, asks for: as the encoder wants where auto."""
+    """The pooling, and the numbers of the layers, that config, a text.config.EncoderConfig, asks for.
+
+    Both are what the encoder wants where config leaves it to that. No number: the last layer.
+    """
     wanted = encoders.describe(config.init_checkpoint)
     pooling = wanted.pooling if config.pooling == "auto" else config.pooling
-    # Which layer is best was found for the pooling that the encoder wants.
-    return pooling, config.feature_layer or (wanted.feature_layer if pooling == wanted.pooling else 0)
+    # Which layers are best was found for the pooling that the encoder wants.
+    return pooling, tuple(config.feature_layers) or (wanted.feature_layers if pooling == wanted.pooling else ())
 
 
 MODELS = {

@@ -166,12 +166,13 @@ class Encoder(BertEncoderV2):
         """
         if "states" not in inputs:
             return super().call(inputs)
-        hidden = inputs["states"]
-        attention_mask = self._attention_mask_layer(hidden, inputs["input_mask"])
+        outputs = [inputs["states"]]
+        attention_mask = self._attention_mask_layer(inputs["states"], inputs["input_mask"])
         for layer in self.transformer_layers[-self.num_trained : -1]:
-            hidden = layer([hidden, attention_mask])
-        hidden = self.transformer_layers[-1]([hidden, attention_mask], output_range=self._output_range)
-        return {"sequence_output": hidden, "pooled_output": self.pooler_layer(hidden[:, 0])}
+            outputs.append(layer([outputs[-1], attention_mask]))
+        last = self.transformer_layers[-1]([outputs[-1], attention_mask], output_range=self._output_range)
+        pooled = self.pooler_layer(last[:, 0])
+        return {"sequence_output": last, "pooled_output": pooled, "encoder_outputs": [*outputs, last]}
 
     def train_only(self, num_layers):
         """Freezes all but the top `num_layers` layers and the pooler; backpropagation then stops above the others."""
@@ -202,18 +203,18 @@ def create_bert(
     dropout=-1.0,
     trainable_layers=-1,
     seed=0,
-    feature_layer=0,
+    feature_layers=(),
     standardized=False,
     from_states=False,
 ):
     """Builds the classifier from {"ids", "type_ids"} (int32 [batch, length], padded with 0) to float32 logits.
 
     Args:
-      encoder_config, max_seq_length, pooling, dropout, trainable_layers, seed, feature_layer, from_states: see
+      encoder_config, max_seq_length, pooling, dropout, trainable_layers, seed, feature_layers, from_states: see
         create_encoder.
       standardized: end in the head of utils.features, which is trained on frozen features first.
     """
-    settings = (pooling, dropout, trainable_layers, seed, feature_layer, from_states)
+    settings = (pooling, dropout, trainable_layers, seed, feature_layers, from_states)
     network = create_encoder(encoder_config, max_seq_length, *settings)
     if standardized:
         return tf.keras.Model(network.input, add_head(network.output, num_classes), name="bert")
@@ -229,10 +230,10 @@ def create_encoder(
     dropout=-1.0,
     trainable_layers=-1,
     seed=0,
-    feature_layer=0,
+    feature_layers=(),
     from_states=False,
 ):
-    """Builds the network from {"ids", "type_ids"} to the features of each text: [batch, hidden_size].
+    """Builds the network from {"ids", "type_ids"} to the features of each text: [batch, hidden_size · layers].
 
     Args:
       encoder_config: BertConfig.
@@ -240,22 +241,28 @@ def create_encoder(
       pooling: "cls": BERT's pooler on the first token; "mean": the mean over the tokens, as sentence encoders have it.
       dropout, seed: see Encoder.
       trainable_layers: train only so many of the encoder's top layers, and the pooler; -1: everything.
-      feature_layer: the layer, from 1, whose output is taken; those above it do not exist. 0: the last.
+      feature_layers: numbers, from 1, of the layers whose outputs are taken, side by side; those above them do not
+        exist. Only the last one, if there are none; "cls" takes one at most.
       from_states: the network begins with the layers that are trained, and takes {"states", "mask"}, float32 [batch,
         length, hidden_size] and int32 [batch, length]. The others are there all the same: see take_ids.
     """
-    _check(encoder_config, max_seq_length, pooling, trainable_layers, feature_layer)
-    num_layers = feature_layer or encoder_config.num_hidden_layers
+    _check(encoder_config, max_seq_length, pooling, trainable_layers, feature_layers)
+    num_layers = max(feature_layers, default=encoder_config.num_hidden_layers)
     if from_states and not 0 < trainable_layers < num_layers:
         raise ValueError(
             f"trainable_layers={trainable_layers}: expected 1 to {num_layers - 1}, so that there are frozen layers "
             "below those that are trained, whose states can be kept."
         )
+    if from_states and num_layers - trainable_layers > min(feature_layers, default=num_layers):
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected at least {num_layers - min(feature_layers)}, so that all "
+            f"of the layers {_join(feature_layers)}, which the classifier sees, follow from the states that are kept."
+        )
     encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
     # The pooler looks at the first token only, so the last layer need not compute the others.
     output_range = 1 if pooling == "cls" else None
     encoder = Encoder(encoder_config, dropout, seed, output_range, with_pooler=pooling == "cls")
-    encoder.pooling = pooling
+    encoder.pooling, encoder.feature_layers = pooling, feature_layers or (num_layers,)
     if trainable_layers >= 0:
         encoder.train_only(trainable_layers)
     if from_states:
@@ -278,7 +285,7 @@ def take_ids(network):
 
 def create_lower_layers(encoder_config, max_seq_length, num_layers):
     """Builds the network from {"ids", "type_ids"} to the states that the lowest layers give: [batch, length, width]."""
-    _check(encoder_config, max_seq_length, "mean", 0, num_layers)
+    _check(encoder_config, max_seq_length, "mean", 0, (num_layers,))
     encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
     encoder, inputs = Encoder(encoder_config, dropout=0.0, with_pooler=False), _id_inputs()
     mask = tf.not_equal(inputs["ids"], 0)
@@ -298,7 +305,12 @@ def _encode(encoder, inputs):
     else:
         mask = tf.not_equal(inputs["ids"], 0)
         outputs = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))
-    return outputs["pooled_output"] if encoder.pooling == "cls" else _mean(outputs["sequence_output"], mask)
+    if encoder.pooling == "cls":
+        return outputs["pooled_output"]
+    # From the end: of states there are fewer outputs.
+    places = [layer - encoder.feature_layers[-1] - 1 for layer in encoder.feature_layers]
+    means = [_mean(outputs["encoder_outputs"][place], mask) for place in places]
+    return means[0] if len(means) == 1 else tf.concat(means, axis=1)
 
 
 def _mean(hidden, mask):
@@ -307,20 +319,27 @@ def _mean(hidden, mask):
     return tf.reduce_sum(hidden * mask, axis=1) / tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
 
 
-def _check(config, max_seq_length, pooling, trainable_layers, feature_layer):
+def _join(layers):
+    return ",".join(map(str, layers))
+
+
+def _check(config, max_seq_length, pooling, trainable_layers, feature_layers):
     if max_seq_length > config.max_position_embeddings:
         raise ValueError(
             f"max_seq_length={max_seq_length}: the encoder has {config.max_position_embeddings} positions at most."
         )
     if pooling not in POOLINGS:
         raise ValueError(f"pooling={pooling!r}: expected one of {', '.join(map(repr, POOLINGS))}.")
-    if not 0 <= feature_layer <= config.num_hidden_layers:
+    num_layers = max(feature_layers, default=config.num_hidden_layers)
+    if num_layers > config.num_hidden_layers:
         raise ValueError(
-            f"feature_layer={feature_layer}: expected 0 (the last) or 1 to {config.num_hidden_layers}, the number of "
-            "the encoder's layers."
+            f"feature_layer={_join(feature_layers)}: expected 1 to {config.num_hidden_layers}, the number of the "
+            "encoder's layers."
         )
-    if not -1 <= trainable_layers <= (feature_layer or config.num_hidden_layers):
+    if pooling == "cls" and len(feature_layers) > 1:
+        raise ValueError(f"feature_layer={_join(feature_layers)}: pooling=cls sees one layer; use pooling=mean.")
+    if not -1 <= trainable_layers <= num_layers:
         raise ValueError(
-            f"trainable_layers={trainable_layers}: expected -1 (everything) or 0 to "
-            f"{feature_layer or config.num_hidden_layers}, the number of the layers that are used."
+            f"trainable_layers={trainable_layers}: expected -1 (everything) or 0 to {num_layers}, the number of the "
+            "layers that are used."
         )
