@@ -59,6 +59,7 @@ def test_the_defaults_are_the_published_recipe_for_one_gpu():
 
 
 CHANGED = {
+    "feature_layer": "2,3",
     "task_name": "csv",
     "features_file": "",  # is for another task
     "model_name": "bert",
