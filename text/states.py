@@ -20,7 +20,7 @@ from augmentation import text_ops
 from text import bert_weights, record_format
 from text import features as text_features
 from text.models import choose_features
-from text.models.bert import BertConfig, create_lower_layers
+from text.models.bert import BertConfig, check_states, create_lower_layers
 from utils import files, records
 
 MEMORY = 4 << 30  # bytes of states that may be held for shuffling
@@ -51,11 +51,10 @@ def compute_states(network, texts):
 def network_settings(config):
     """The arguments of load_network that a text.config.Config asks for."""
     path = config.bert_config_file or bert_weights.find_config(config.init_checkpoint)
-    sizes = BertConfig.read(path)
-    num_layers = max(choose_features(config)[1], default=sizes.num_hidden_layers) - config.trainable_layers
-    if num_layers < 1:
-        raise ValueError(f"trainable_layers={config.trainable_layers}: keep_states needs a frozen layer below those.")
-    return config.init_checkpoint, path, config.max_seq_length, num_layers
+    layers = choose_features(config)[1]
+    num_layers = max(layers, default=BertConfig.read(path).num_hidden_layers)
+    check_states(num_layers, config.trainable_layers, layers)
+    return config.init_checkpoint, path, config.max_seq_length, num_layers - config.trainable_layers
 
 
 # ---- records of states ----------------------------------------------------------------------------------------------

@@ -248,16 +248,8 @@ def create_encoder(
     """
     _check(encoder_config, max_seq_length, pooling, trainable_layers, feature_layers)
     num_layers = max(feature_layers, default=encoder_config.num_hidden_layers)
-    if from_states and not 0 < trainable_layers < num_layers:
-        raise ValueError(
-            f"trainable_layers={trainable_layers}: expected 1 to {num_layers - 1}, so that there are frozen layers "
-            "below those that are trained, whose states can be kept."
-        )
-    if from_states and num_layers - trainable_layers > min(feature_layers, default=num_layers):
-        raise ValueError(
-            f"trainable_layers={trainable_layers}: expected at least {num_layers - min(feature_layers)}, so that all "
-            f"of the layers {_join(feature_layers)}, which the classifier sees, follow from the states that are kept."
-        )
+    if from_states:
+        check_states(num_layers, trainable_layers, feature_layers)
     encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
     # The pooler looks at the first token only, so the last layer need not compute the others.
     output_range = 1 if pooling == "cls" else None
@@ -317,6 +309,20 @@ def _mean(hidden, mask):
     """The mean of the real tokens: [batch, length, width] → [batch, width]."""
     mask = tf.cast(mask, hidden.dtype)[:, :, tf.newaxis]
     return tf.reduce_sum(hidden * mask, axis=1) / tf.maximum(tf.reduce_sum(mask, axis=1), 1.0)
+
+
+def check_states(num_layers, trainable_layers, feature_layers):
+    """Raises ValueError unless the features follow from the states below the trained ones of `num_layers` layers."""
+    if not 0 < trainable_layers < num_layers:
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected 1 to {num_layers - 1}, so that there are frozen layers "
+            "below those that are trained, whose states can be kept."
+        )
+    if num_layers - trainable_layers > min(feature_layers, default=num_layers):
+        raise ValueError(
+            f"trainable_layers={trainable_layers}: expected at least {num_layers - min(feature_layers)}, so that all "
+            f"of the layers {_join(feature_layers)}, which the classifier sees, follow from the states that are kept."
+        )
 
 
 def _join(layers):
