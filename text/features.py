@@ -96,7 +96,7 @@ def _pad(texts, length):
 
 
 def embed(texts, init_checkpoint, max_seq_length=128):
-    """Features of plain texts, float32 [number, width]: the pooling and the layer are those that the encoder wants.
+    """Features of plain texts, float32 [number, width]: pooling and layers are those that the encoder wants.
 
     Args:
       texts: list of strings; init_checkpoint: see text.bert_weights.
