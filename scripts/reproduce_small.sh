@@ -2,15 +2,18 @@
 # Runs again what results/ has, as far as the data are at hand, and compares the error rates with those that are there.
 #
 #   bash scripts/reproduce_small.sh --list                 what there is, what is finished, how long the rest takes
-#   bash scripts/reproduce_small.sh [--only=NAME,NAME] [--draws=0,1] [--add]
+#   bash scripts/reproduce_small.sh [--only=NAME,NAME] [--draws=0,1] [--jobs=2] [--add]
 #
 # The experiments, with their commands and minutes, are in results/experiments.json. Finished runs are kept in runs/small
-# and skipped; one that was stopped goes on. With the versions of TensorFlow and processor of the runs in results/, digits
-# are expected to agree to the digit; else means may differ by the tolerance of the experiment. --add adds what is new
-# to results/, from which `python -m utils.results write` makes the tables and plots of the documents.
+# and skipped; one that was stopped goes on. --jobs=2 makes two runs at once, each on half of the cores: networks as small
+# as these are done sooner so. oneDNN's kernels are used on every processor (TF_ENABLE_ONEDNN_OPTS=0 for TensorFlow's
+# choice). With the versions of TensorFlow and processor of the runs in results/, digits are expected to agree to the digit;
+# else means may differ by the tolerance of the experiment. --add adds what is new to results/, from which
+# `python -m utils.results write` makes the tables and plots of the documents.
 # Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes days, everything else hours.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
 
+export TF_ENABLE_ONEDNN_OPTS=${TF_ENABLE_ONEDNN_OPTS:-1}
 python -m utils.reproduce "$@"

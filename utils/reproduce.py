@@ -3,12 +3,13 @@
     python -m utils.reproduce --list
     python -m utils.reproduce --only=digits,film
 
-What is finished is kept in runs/small and not run again; a run that was stopped goes on. What the runs say is in
-runs/small/log.txt.
+What is finished is kept in runs/small and not run again; a run that was stopped goes on. What a run says is in the .log
+beside its folder, and what prepared it in runs/small/prepare.log.
 """
 
 import os
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from utils import cli, results
 
 FLAGS = flags.FLAGS
 OUTPUT = "runs/small"
-LOG = f"{OUTPUT}/log.txt"
+PREPARE_LOG = f"{OUTPUT}/prepare.log"
 
 
 class Plan(NamedTuple):
@@ -44,6 +45,7 @@ class Plan(NamedTuple):
 def define_flags():
     flags.DEFINE_list("only", [], "Names of the experiments; all that can be run by default.")
     flags.DEFINE_list("draws", [], "Numbers of the draws, from 0; all by default.")
+    flags.DEFINE_integer("jobs", 1, "Runs at once, each on its share of the cores.", lower_bound=1)
     flags.DEFINE_bool("list", False, "Only tell what there is, what is finished, and how long the rest takes.")
     flags.DEFINE_bool("add", False, "Add finished runs to results/, where there is no line of them yet.")
 
@@ -54,7 +56,7 @@ def main():
     print_list(plans)
     if FLAGS.list:
         return
-    run_all([plan for plan in plans if not plan.is_finished])
+    run_all(plans, FLAGS.jobs)
     if FLAGS.add:
         add_new(plans)
     if not compare(plans):
@@ -123,38 +125,86 @@ def print_list(plans):
 # ---- running --------------------------------------------------------------------------------------------------------
 
 
-def run_all(plans):
-    """Runs what is not finished, and tells after each run how long the rest may take."""
-    prepared, started, planned = set(), time.time(), 0.0
-    left = list(remaining(plans))
-    for number, plan in enumerate(left):
-        print(f"=== {plan.experiment}: {plan.method}, {plan.labels} labels, draw {plan.draw}", flush=True)
-        for command in plan.prepare:
-            if command not in prepared:
-                call(command)
-                prepared.add(command)
-        call(plan.train)
-        if not plan.is_finished:
-            raise ValueError(f"{plan.train}: ended without {plan.run_dir}/result.json.")
-        planned += plan.minutes
-        spent = (time.time() - started) / 60
-        rest = sum(other.minutes for other in left[number + 1 :]) * spent / planned
-        print(f"{number + 1} of {len(left)} runs in {spent:.1f} minutes, about {rest:.0f} left", flush=True)
+def run_all(plans, jobs=1):
+    """Runs what is not finished, `jobs` at once, and tells after each run how long the rest may take."""
+    waiting, running, prepared = list(remaining(plans)), {}, set()
+    number, started, planned = len(waiting), time.time(), 0.0
+    try:
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                plan = waiting.pop(0)
+                print(f"=== {plan.experiment}: {plan.method}, {plan.labels} labels, draw {plan.draw}", flush=True)
+                prepare(plan, prepared)
+                running[plan] = Command(plan.train, f"{plan.run_dir}.log", jobs)
+            plan = wait_for_one(running)
+            running.pop(plan).finish()
+            if not plan.is_finished:
+                raise ValueError(f"{plan.train}: ended without {plan.run_dir}/result.json.")
+            planned += plan.minutes
+            spent, left = (time.time() - started) / 60, [*waiting, *running]
+            rest = sum(other.minutes for other in left) * spent / planned
+            print(f"{number - len(left)} of {number} runs in {spent:.1f} minutes, about {rest:.0f} left", flush=True)
+    finally:
+        for command in running.values():
+            command.stop()
 
 
-def call(command):
-    """Runs a command as a shell would; what it says goes to LOG, and is shown if it fails."""
-    os.makedirs(OUTPUT, exist_ok=True)
-    with open(LOG, "a+", encoding="utf-8", errors="replace") as log:
-        start = log.tell()
-        code = subprocess.run(["bash", "-c", command], stdout=log, stderr=subprocess.STDOUT).returncode
-        log.seek(start)
-        said = log.read()[-3000:] if code else ""
-    if code < 0 or code > 128:  # stopped by a signal, as this program is
-        raise KeyboardInterrupt
-    if code:
-        print(said, file=sys.stderr)
-        raise ValueError(f"{command}: ended with {code}; the same command goes on from what is finished.")
+def prepare(plan, prepared):
+    """Runs those of the plan's commands that are not in `prepared` yet, and puts them there."""
+    for command in plan.prepare:
+        if command not in prepared:
+            Command(command, PREPARE_LOG).finish()
+            prepared.add(command)
+
+
+def wait_for_one(running):
+    """The first plan whose command has ended; `running` is a dict from plan to command."""
+    while True:
+        for plan, command in running.items():
+            if command.process.poll() is not None:
+                return plan
+        time.sleep(0.1)
+
+
+class Command:
+    """A command as a shell runs it. What it says goes to the end of a file, and is shown if it fails."""
+
+    def __init__(self, command, log_path, jobs=1):
+        """Starts it, with one of `jobs` shares of the cores."""
+        self.command, self.log_path = command, log_path
+        os.makedirs(os.path.dirname(log_path), exist_ok=True)
+        threads = {"TF_NUM_INTRAOP_THREADS": str(max(1, os.cpu_count() // jobs))} if jobs > 1 else {}
+        with open(log_path, "ab") as log:
+            self.start = log.tell()
+            # A session of its own, so that whatever it starts can be stopped with it.
+            self.process = subprocess.Popen(
+                ["bash", "-c", command],
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=threads | os.environ,
+                start_new_session=True,
+            )
+
+    def finish(self):
+        """Waits for its end, and raises an error unless it was a good one."""
+        try:
+            code = self.process.wait()
+        except KeyboardInterrupt:
+            self.stop()
+            raise
+        if code < 0 or code > 128:  # stopped by a signal, as this program is
+            raise KeyboardInterrupt
+        if code:
+            with open(self.log_path, "rb") as log:
+                log.seek(self.start)
+                print(log.read().decode(errors="replace")[-3000:], file=sys.stderr)
+            raise ValueError(f"{self.command}: ended with {code}; the same command goes on from what is finished.")
+
+    def stop(self):
+        """Asks it and what it has started to end, which leaves a training with a checkpoint, and waits for that."""
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGTERM)
+            self.process.wait()
 
 
 # ---- comparing ------------------------------------------------------------------------------------------------------

@@ -4,8 +4,10 @@ import json
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree
 from pathlib import Path
 
@@ -342,6 +344,44 @@ def test_a_command_that_fails_is_named_with_what_it_said(project, capsys):
     with pytest.raises(SystemExit, match="ended with 3; the same command goes on"):
         run_main(reproduce)
     assert "no room" in capsys.readouterr().err
+
+
+def write_experiment(project, train):
+    (project / "results/experiments.json").write_text(json.dumps({"tiny": TINY | {"train": train}}))
+
+
+def test_two_jobs_run_at_once_on_half_of_the_cores_each(project):
+    meet = """mkdir -p {run_dir} && echo $TF_NUM_INTRAOP_THREADS > {run_dir}/threads && touch met_{draw}_$$ && \
+for try in $(seq 300); do [ $(ls met_{draw}_* | wc -l) = 2 ] && break; sleep 0.1; done && [ $try != 300 ] && """
+    write_experiment(project, meet + TRAIN)
+    run_main(reproduce, "--jobs=2")
+    assert len(starts(project)) == 4
+    threads = {path.read_text().strip() for path in project.rglob("threads")}
+    assert threads == {str(max(1, os.cpu_count() // 2))}
+
+
+def test_a_run_that_fails_stops_the_others(project, capsys):
+    fail = "[ '{flags}' = --unsup_ratio=0 ] && until [ -e going ]; do sleep 0.1; done && exit 3; "
+    wait = "mkdir -p {run_dir}; trap 'touch stopped; exit 143' TERM; touch going; while :; do sleep 0.1; done"
+    write_experiment(project, fail + wait)
+    with pytest.raises(SystemExit, match="ended with 3; the same command goes on"):
+        run_main(reproduce, "--jobs=2")
+    assert (project / "stopped").exists()
+
+
+def test_a_signal_to_terminate_reaches_all_that_a_run_has_started(project):
+    write_experiment(project, "bash -c 'trap \"touch stopped\" TERM; touch {run_dir}.going; sleep 60 & wait' && true")
+    command = [sys.executable, "-m", "utils.reproduce", "--jobs=2"]
+    settings = {"cwd": project, "env": os.environ | {"PYTHONPATH": str(ROOT)}, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **settings) as process:
+        for _ in range(600):
+            if len(list(project.rglob("*.going"))) == 2:
+                break
+            time.sleep(0.1)
+        process.terminate()
+        assert "stopped: what is finished is kept" in process.stderr.read()
+        assert process.wait() == 128 + signal.SIGTERM
+    assert (project / "stopped").exists()
 
 
 def test_the_program_starts_without_tensorflow(project):
