@@ -84,7 +84,7 @@ def pretrain(config, model_dir, strategy, workers=1):
     with strategy.scope():
         model = create_model(config, encoder_config)
         optimizer = create_bert_adamw(config, NO_DECAY)
-        training.compile_model(model, optimizer, config, run_dir.find_last_step(model_dir))
+        training.compile_model(model, optimizer, config)
         checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save, "dev_loss", lowest_is_best=True)
     step = checkpoints.restore_last()
     cluster.check_step(strategy, step, model_dir)

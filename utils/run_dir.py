@@ -343,15 +343,6 @@ class Checkpoints:
         return int(path.rpartition("-")[2])  # as _save numbered it
 
 
-def find_last_step(model_dir):
-    """How many steps the run in model_dir has made, by its last checkpoint; 0 for a new one."""
-    folder = cluster.folder_to_read(os.path.join(model_dir, "checkpoints"))
-    check_checkpoint_list(os.path.join(folder, "checkpoint"))
-    state = tf.train.get_checkpoint_state(folder)
-    paths = list(state.all_model_checkpoint_paths) if state else []
-    return next((int(path.rpartition("-")[2]) for path in reversed(paths) if tf.io.gfile.exists(f"{path}.index")), 0)
-
-
 # The lines of TensorFlow's list of checkpoints.
 CHECKPOINT_LINE = re.compile(
     r'(model_checkpoint_path|all_model_checkpoint_paths): "((?:[^"]*/)?ckpt-\d+)"'

@@ -46,7 +46,7 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = job.create_model()
-        compile_model(model, job.create_optimizer(model), config, run_dir.find_last_step(model_dir))
+        compile_model(model, job.create_optimizer(model), config)
         checkpoints = run_dir.Checkpoints(model_dir, model, config.max_save)
     step = checkpoints.restore_last()
     cluster.check_step(strategy, step, model_dir)
@@ -73,9 +73,8 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     return write_result(model_dir, create_result(metrics, config, model_dir, step, job.sup_size))
 
 
-def compile_model(model, optimizer, config, first_step=0):
-    num_steps = steps_per_call(config, first_step)
-    model.compile(optimizer=optimizer, jit_compile=config.jit_compile, steps_per_execution=num_steps)
+def compile_model(model, optimizer, config):
+    model.compile(optimizer=optimizer, jit_compile=config.jit_compile)
     model.optimizer.build(model.network.trainable_variables)
 
 
@@ -110,17 +109,18 @@ def train(
       dev_metrics: what is logged of evaluate_dev's values; the first of them decides which checkpoint is the best.
     """
     run_dir.write_start(model_dir, model.distribute_strategy.num_replicas_in_sync)
-    batches, train_steps_on_device = speed.TimedIterator(create_batches(step)), model.make_train_function()
-    interval, strategy = speed.Interval(model_dir, model, batches, step), model.distribute_strategy
-    writer, num_steps = run_dir.MetricsWriter(model_dir, step, config.train_steps), steps_per_call(config, step)
+    num_steps, strategy = steps_per_call(config, step), model.distribute_strategy
+    batches, make_steps = speed.TimedIterator(create_batches(step)), create_steps(model, num_steps)
+    interval = speed.Interval(model_dir, model, batches, step)
+    writer = run_dir.MetricsWriter(model_dir, step, config.train_steps)
     adviser = diagnosis.Adviser(run_dir.read_metrics(model_dir), dataclasses.asdict(config), writer.tell)
     with cli.deferred_termination() as is_terminated:
         while step < config.train_steps:
             next_stop = min((step // steps + 1) * steps for steps in config.intervals)
             while step < next_stop:
-                values = train_steps_on_device(batches)
+                values = make_steps(batches)
                 step += num_steps
-                writer.advance(step, functools.partial(read_live, model, values))
+                writer.advance(step, functools.partial(tf.nest.map_structure, float, values))
                 is_stopping = any(row[0] for row in cluster.gather(strategy, [is_terminated()]))
                 if is_stopping and step < next_stop:
                     interval.save(step)
@@ -146,11 +146,37 @@ def train(
     writer.close()
 
 
-def read_live(model, values):
-    """What a step returned as numbers: the means since the last line of metrics."""
-    # Keras adds up what several workers return, which is the same on each; of replicas in one process it takes one.
-    divisor = model.distribute_strategy.num_replicas_in_sync if len(cluster.current_task().addresses) > 1 else 1
-    return {name: float(value) / divisor for name, value in values.items()}
+def create_steps(model, num_steps):
+    """A function from an iterator that makes `num_steps` steps on the device in one call.
+
+    It returns the metrics as they are after the last one: means since they were reset. Keras' make_train_function would
+    trace the step twice where there are several, and rewrite it before.
+    """
+    strategy, train_step = model.distribute_strategy, model.train_step
+    if model.jit_compile:
+        train_step = tf.function(train_step, autograph=False, jit_compile=True)
+
+    def make_step(iterator):
+        values = strategy.run(train_step, args=(next(iterator),))
+        # Every replica has the means over all of them: any one tells.
+        return {name: strategy.experimental_local_results(value)[0] for name, value in values.items()}
+
+    @functools.partial(tf.function, autograph=False)
+    def make_steps(iterator):
+        if num_steps == 1:
+            return make_step(iterator)
+        nothing = {metric.name: tf.zeros([]) for metric in model.metrics}
+        names = []  # of the metrics that this step has, known once it is traced
+
+        def make_one_more(done, _):
+            values = make_step(iterator)
+            names[:] = values
+            return done + 1, nothing | values
+
+        _, values = tf.while_loop(lambda done, _: done < num_steps, make_one_more, (0, nothing))
+        return {name: values[name] for name in names}
+
+    return make_steps
 
 
 def steps_per_call(config, first_step=0):

@@ -583,12 +583,29 @@ def test_the_average_can_start_anew_from_other_weights():
 
 
 @pytest.mark.parametrize("strategy_name", ["one_device", "mirrored"])
-def test_what_a_step_returns_is_read_as_the_metrics_of_all_replicas(strategy_name):
-    strategy = create_strategy(strategy_name)
+@pytest.mark.parametrize("num_steps", [1, 3])
+def test_steps_in_one_call_are_the_steps_of_keras(strategy_name, num_steps):
+    strategy, dataset = create_strategy(strategy_name), tf.data.Dataset.from_tensors(create_batch()).repeat()
     with strategy.scope():
-        model = create_model()
-    batch = create_batch()
-    dataset = tf.data.Dataset.from_tensors(batch).repeat()
-    values = model.make_train_function()(iter(distribute(strategy, lambda _: dataset)))
-    expected = {name: pytest.approx(float(model.train_metrics[name].result()), rel=1e-5) for name in values}
-    assert training.read_live(model, values) == expected and expected["loss"] != 0
+        model, keras_model = create_model(), create_model()
+    keras_model.set_weights(model.get_weights())
+    make_steps, batches = training.create_steps(model, num_steps), iter(distribute(strategy, lambda _: dataset))
+    for _ in range(2):
+        values = make_steps(batches)
+    keras_step = keras_model.make_train_function()
+    for _ in range(2 * num_steps):
+        keras_values = keras_step(batches)
+    assert model.optimizer.iterations.numpy() == 2 * num_steps
+    for weight, expected in zip(model.get_weights(), keras_model.get_weights()):
+        np.testing.assert_allclose(weight, expected, rtol=1e-5, atol=1e-7)
+    assert values.keys() == keras_values.keys() and values["loss"] != 0
+    for name, value in values.items():
+        np.testing.assert_allclose(value, model.train_metrics[name].result(), rtol=1e-5)
+
+
+def test_a_step_is_traced_once_however_many_there_are_in_a_call(monkeypatch):
+    model, traced, train_step = create_model(), [], UDAModel.train_step
+    monkeypatch.setattr(UDAModel, "train_step", lambda *arguments: traced.append(1) or train_step(*arguments))
+    model.optimizer.build(model.network.trainable_variables)  # TensorFlow traces twice what creates variables
+    training.create_steps(model, 3)(iter(tf.data.Dataset.from_tensors(create_batch()).repeat()))
+    assert len(traced) == 1
