@@ -127,3 +127,15 @@ def test_the_time_in_which_a_step_waits_for_its_batch_is_measured():
     started = time.time()
     assert take_ten(batches) == 45
     assert 10 * 0.02 <= float(batches.wait_seconds) <= time.time() - started
+
+
+def test_a_step_begins_after_its_waiting_was_measured():
+    """Otherwise a single thread may compute first, and all of that would count as waiting."""
+    batches = speed.TimedIterator(tf.data.Dataset.range(3).repeat())
+    graph = tf.function(lambda iterator: tf.square(next(iterator), name="step")).get_concrete_function(batches).graph
+    found, ancestors = set(), [graph.get_operation_by_name("step")]
+    while ancestors:
+        operation = ancestors.pop()
+        found.add(operation.type)
+        ancestors += [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+    assert "AssignAddVariableOp" in found

@@ -24,8 +24,15 @@ class TimedIterator:
         with tf.control_dependencies([asked]):
             batch = next(self.iterator)
         with tf.device("cpu:0"), tf.control_dependencies(tf.nest.flatten(batch, expand_composites=True)):
-            self.wait_seconds.assign_add(tf.timestamp() - asked)
-        return batch
+            counted = self.wait_seconds.assign_add(tf.timestamp() - asked)
+
+        def after_counting(tensor):
+            with tf.device(tensor.device):
+                return tf.identity(tensor)
+
+        # The step begins after that: on a single thread it would come first, and count as waiting.
+        with tf.control_dependencies([counted]):
+            return tf.nest.map_structure(after_counting, batch, expand_composites=True)
 
 
 class Interval:

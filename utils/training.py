@@ -173,7 +173,9 @@ def create_steps(model, num_steps):
             names[:] = values
             return done + 1, nothing | values
 
-        _, values = tf.while_loop(lambda done, _: done < num_steps, make_one_more, (0, nothing))
+        # One after the other: else the next step would ask for its input, and wait for it, while this one computes.
+        start = tf.constant(0), nothing
+        _, values = tf.while_loop(lambda done, _: done < num_steps, make_one_more, start, parallel_iterations=1)
         return {name: values[name] for name in names}
 
     return make_steps
