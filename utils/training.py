@@ -161,7 +161,6 @@ def create_steps(model, num_steps):
         # Every replica has the means over all of them: any one tells.
         return {name: strategy.experimental_local_results(value)[0] for name, value in values.items()}
 
-    @functools.partial(tf.function, autograph=False)
     def make_steps(iterator):
         if num_steps == 1:
             return make_step(iterator)
@@ -178,7 +177,7 @@ def create_steps(model, num_steps):
         _, values = tf.while_loop(lambda done, _: done < num_steps, make_one_more, start, parallel_iterations=1)
         return {name: values[name] for name in names}
 
-    return make_steps
+    return make_steps if model.run_eagerly else tf.function(make_steps, autograph=False)
 
 
 def steps_per_call(config, first_step=0):

@@ -35,7 +35,8 @@ def create_trainer(data):
     statistics, num_classes = features.compute_statistics(data.original), len(data.class_names)
     model = UDAModel(lambda: features.create_head(data.width, num_classes, statistics), num_classes, CONFIG)
     training.compile_model(model, create_bert_adamw(CONFIG, bias_correction=CONFIG.bias_correction), CONFIG)
-    iterator, make_steps = iter(features.create_train_dataset(CONFIG, data)), model.make_train_function()
+    make_steps = training.create_steps(model, STEPS_PER_CALL)
+    iterator = iter(features.create_train_dataset(CONFIG, data))
     return lambda: tf.nest.map_structure(np.asarray, make_steps(iterator))
 
 

@@ -9,6 +9,7 @@ import tensorflow as tf
 from image import export, input_pipeline
 from image.train import create_model, create_optimizer, train_and_evaluate
 from tests.image.small_data import run_preprocess, tiny_config, write_cifar10
+from utils import training
 from utils.distribution import create_strategy, distribute
 
 pytestmark = pytest.mark.slow
@@ -41,7 +42,7 @@ def weights_after_one_step(config, strategy_name):
         model.compile(create_optimizer(config), jit_compile=config.jit_compile)
     before = model.network.get_weights()
     iterator = iter(distribute(strategy, lambda _: input_pipeline.create_train_dataset(config, data)))
-    model.make_train_function()(iterator)
+    training.create_steps(model, 1)(iterator)
     return before, model.network.get_weights() + model.average_network.get_weights()
 
 

@@ -525,7 +525,7 @@ def make_step_and_evaluate(strategy, small_config, batch, create_dev_batches):
         model = PretrainingModel(create_pretraining_network(small_config))
         model.compile(optimizer=tf.keras.optimizers.SGD(0.5, jit_compile=False))
     batches = distribution.distribute(strategy, lambda _: tf.data.Dataset.from_tensors(batch).repeat())
-    model.make_train_function()(iter(batches))
+    training.create_steps(model, 1)(iter(batches))
     metrics = {name: metric.result().numpy() for name, metric in model.train_metrics.items()}
     test_metrics = training.evaluate(model, strategy, create_dev_batches, 16, 8)  # two batches
     return model.network.trainable_variables, metrics, test_metrics

@@ -53,7 +53,7 @@ def weights_after_one_step(config, strategy_name, fixed_length=False):
     iterator = iter(
         distribute(strategy, lambda _: input_pipeline.create_train_dataset(config, data, fixed_length=fixed_length))
     )
-    model.make_train_function()(iterator)
+    training.create_steps(model, 1)(iterator)
     metrics = {name: float(metric.result()) for name, metric in model.train_metrics.items()}
     return before, model.network.get_weights() + model.average_network.get_weights(), metrics
 

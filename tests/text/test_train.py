@@ -79,7 +79,7 @@ def no_export(monkeypatch):
 def no_tracing(monkeypatch):
     """For runs of a few steps: to trace the step would take longer than to make it."""
 
-    def compile_model(model, optimizer, config, first_step=0):
+    def compile_model(model, optimizer, config):
         model.compile(optimizer, run_eagerly=True)
         model.optimizer.build(model.network.trainable_variables)
 

@@ -603,6 +603,13 @@ def test_steps_in_one_call_are_the_steps_of_keras(strategy_name, num_steps):
         np.testing.assert_allclose(value, model.train_metrics[name].result(), rtol=1e-5)
 
 
+def test_steps_can_be_made_eagerly():
+    model = create_model()
+    model.compile(tf.keras.optimizers.SGD(0.1), run_eagerly=True)
+    values = training.create_steps(model, 2)(iter(tf.data.Dataset.from_tensors(create_batch()).repeat()))
+    assert model.optimizer.iterations.numpy() == 2 and np.isfinite(values["loss"])
+
+
 def test_a_step_is_traced_once_however_many_there_are_in_a_call(monkeypatch):
     model, traced, train_step = create_model(), [], UDAModel.train_step
     monkeypatch.setattr(UDAModel, "train_step", lambda *arguments: traced.append(1) or train_step(*arguments))
