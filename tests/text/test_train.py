@@ -14,6 +14,7 @@ import pytest
 import tensorflow as tf
 
 from tests.programs import run_main
+from tests.runs import assert_equal_runs, checkpoint_steps, read_checkpoint, read_lines, without_timing
 from tests.text import small_bert, small_data
 from tests.text.small_run import MAX_LENGTH, run_preprocess, tiny_config, write_bert, write_user_records
 from text import datasets, export, input_pipeline, main, models, record_format, train
@@ -88,38 +89,6 @@ def no_tracing(monkeypatch):
 
 def run_training(config, model_dir, **options):
     return train.train_and_evaluate(config, str(model_dir), create_strategy("one_device"), **options)
-
-
-def checkpoint_steps(model_dir, folder="checkpoints"):
-    return sorted(int(path.stem.removeprefix("ckpt-")) for path in (model_dir / folder).glob("*.index"))
-
-
-def read_checkpoint(path):
-    """dict from name to array: networks, average, moments, number of steps."""
-    reader = tf.train.load_checkpoint(str(path))
-    names = [name for name in reader.get_variable_to_shape_map() if name != "_CHECKPOINTABLE_OBJECT_GRAPH"]
-    return {name: reader.get_tensor(name) for name in names}
-
-
-def without_timing(values):
-    measured = ("examples_per_second", "train_seconds", "input_wait_ratio")
-    return {name: value for name, value in values.items() if name not in measured}
-
-
-def read_lines(model_dir):
-    return [without_timing(line) for line in run_dir.read_metrics(str(model_dir))]
-
-
-def assert_equal_runs(model_dir, other_dir):
-    """The same weights in all checkpoints, bit for bit, and the same metrics."""
-    for folder in ("checkpoints", "best"):
-        assert checkpoint_steps(model_dir, folder) == checkpoint_steps(other_dir, folder)
-        for step in checkpoint_steps(model_dir, folder):
-            first, second = (read_checkpoint(path / folder / f"ckpt-{step}") for path in (model_dir, other_dir))
-            assert first.keys() == second.keys()
-            for name in first:
-                np.testing.assert_array_equal(first[name], second[name], err_msg=f"{folder}/ckpt-{step}: {name}")
-    assert read_lines(model_dir) == read_lines(other_dir)
 
 
 # ---- what a run leaves ----------------------------------------------------------------------------------------------
