@@ -52,7 +52,8 @@ def define_flags():
 
 def main():
     experiments = choose(FLAGS.only)
-    plans = [plan for name in experiments for plan in plan_runs(name, map(int, FLAGS.draws) if FLAGS.draws else None)]
+    draws = [int(number) for number in FLAGS.draws] or None
+    plans = [plan for name in experiments for plan in plan_runs(name, draws)]
     print_list(plans)
     if FLAGS.list:
         return
@@ -85,14 +86,19 @@ def choose(names):
 
 
 def plan_runs(experiment, draws=None):
-    """All runs of an experiment, draw after draw."""
+    """All runs of an experiment, draw after draw.
+
+    Args:
+      draws: their numbers; as many as the experiment has by default, which may be others for each number of labels.
+    """
     entry = results.read_experiments()[experiment]
-    draws = list(draws) if draws is not None else range(entry["draws"])
+    numbers = entry["draws"] if isinstance(entry["draws"], list) else [entry["draws"]] * len(entry["labels"])
     return [
         plan_run(experiment, entry, method, labels, draw)
-        for draw in draws
-        for labels in entry["labels"]
+        for draw in (range(max(numbers)) if draws is None else draws)
+        for labels, number in zip(entry["labels"], numbers, strict=True)
         for method in entry["methods"]
+        if draw < number or draws is not None
     ]
 
 
@@ -104,7 +110,8 @@ def plan_run(experiment, entry, method, labels, draw):
     run_dir = f"{OUTPUT}/{entry.get('like', experiment)}/{name}_{labels}_{draw}"
     values |= {"run_dir": run_dir, "flags": flags_of_method}
     commands = tuple(command.format(**values) for command in entry["prepare"])
-    return Plan(experiment, method, labels, draw, run_dir, commands, entry["train"].format(**values), entry["minutes"])
+    minutes = entry["minutes"][method] if isinstance(entry["minutes"], dict) else entry["minutes"]
+    return Plan(experiment, method, labels, draw, run_dir, commands, entry["train"].format(**values), minutes)
 
 
 def remaining(plans):

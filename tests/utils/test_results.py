@@ -323,6 +323,18 @@ def test_new_runs_are_added_and_old_lines_stay(project):
     assert lines[1].startswith("tiny,supervised,20,0,0,0.05,10,1.3,0123456789ab,tensorflow=2.15.1,")
 
 
+def test_sizes_may_have_their_own_numbers_of_draws_and_methods_their_own_minutes(project, capsys):
+    entry = TINY | {"labels": [40, 20], "draws": [2, 1], "minutes": {"supervised": 1, "UDA": 10}}
+    (project / "results/experiments.json").write_text(json.dumps({"tiny": entry}))
+    run_main(reproduce, "--list")
+    assert re.search(r"tiny +0 of 6 +33\n", capsys.readouterr().out)
+    run_main(reproduce)
+    names = [f"{method}_{size}" for method in ("default", "unsup_ratio=0") for size in ("20_0", "40_0", "40_1")]
+    assert starts(project) == dict.fromkeys(names, 1)
+    run_main(reproduce, "--draws=1", "--list")
+    assert "2 of 4" in capsys.readouterr().out.splitlines()[-2]
+
+
 def test_a_list_runs_nothing(project, capsys):
     run_main(reproduce, "--list")
     assert not starts(project)
