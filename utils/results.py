@@ -247,12 +247,16 @@ def gains_of(runs, baseline_runs):
 
 def describe_gains(gains):
     ahead = sum(gain > 1e-9 for gain in gains)
-    mean = f"{statistics.fmean(gains):.1f} on average"
+    mean = f"{format_points(statistics.fmean(gains))} on average"
     if len(gains) > 1:
-        mean += " (95 % interval {:.1f} to {:.1f})".format(*mean_interval(gains))
+        mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
     if ahead == len(gains):
         return f"ahead in every draw, by {min(gains):.1f} points at least and {mean}"
     return f"ahead in {ahead} of {len(gains)} draws, by {mean}".replace(" -", " −")
+
+
+def format_points(value):
+    return f"{round(value, 1) + 0.0:.1f}"  # not -0.0
 
 
 def plot(experiment):

@@ -240,6 +240,7 @@ def test_margins_are_of_the_draws_that_both_have(project):
     # Student's t of two degrees of freedom, 4.303, times the deviation 3 over the root of 3.
     told = "ahead in 1 of 3 draws, by −1.0 on average (95 % interval −8.5 to 6.5)"
     assert results.describe_gains([2.0, -1.0, -4.0]) == told
+    assert results.describe_gains([-0.01]) == "ahead in 0 of 1 draws, by 0.0 on average"
 
 
 def test_the_summary_has_experiments_with_runs(project):
