@@ -11,6 +11,7 @@
 # before the training, 0.3 GB each; without them, images are augmented while training.
 # To choose settings without the test images: DEV_SIZE=2000 OUTPUT_DIR=runs/cifar10_cpu_dev, and compare dev_accuracy in
 # the best.json of each run.
+# TF_ENABLE_ONEDNN_OPTS=1, which TensorFlow does not set on every processor, makes the step faster: docs/performance.md.
 # A run that has its result.json is finished and skipped; one that was stopped goes on. RAW_DATA_DIR, DATA_DIR and
 # OUTPUT_DIR are for other places; MODEL_DIR is the folder of a single run.
 # --draws=5 is short for DRAWS="0 1 2 3 4".
@@ -26,6 +27,7 @@ take_draws "$@"
 set -- "${others[@]}"
 [[ -z $draws ]] || DRAWS=$(seq -s " " 0 $((draws - 1)))
 
+export TF_ENABLE_ONEDNN_OPTS=${TF_ENABLE_ONEDNN_OPTS:-1}
 declare -A flags=([supervised]="--unsup_ratio=0" [randaugment]="--unsup_ratio=0 --sup_aug_ops=randaugment")
 flags[uda]="--unsup_ratio=${RATIO:-5}"
 declare -A names=([supervised]="supervised" [randaugment]="supervised with RandAugment" [uda]="UDA")

@@ -1,16 +1,11 @@
 """What images, texts and translation share. To import it prepares TensorFlow, which therefore has to come after it."""
 
 import os
-import platform
 import signal
 import sys
 
 # TensorFlow 2.15 reports at every start that it registers cuDNN twice; what matters comes as Python exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-# oneDNN's kernels: TensorFlow chooses them by itself on newer processors only, but with AVX2 they are faster, too.
-if platform.machine() in ("x86_64", "AMD64"):
-    os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")
 
 # From TensorFlow 2.16 on, Keras 2 is a package of its own, tf-keras, to be asked for before TensorFlow starts.
 LEGACY_KERAS = "TF_USE_LEGACY_KERAS"

@@ -1,7 +1,6 @@
 """Keras 2 on both stacks, whatever TensorFlow comes with: each in a fresh process, because Keras is chosen once."""
 
 import os
-import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -47,12 +46,3 @@ def test_a_package_imported_after_tensorflow_never_works_with_keras_3(package):
 def test_tensorflow_may_come_first_if_it_was_told_to_take_keras_2():
     result = run(f"import tensorflow as tf; import image.classifier; {PRINT_KERAS}", TF_USE_LEGACY_KERAS="1")
     assert_keras_2(result)
-
-
-@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="other processors keep TensorFlow's choice")
-@pytest.mark.parametrize("given, expected", [({}, "1"), ({"TF_ENABLE_ONEDNN_OPTS": "0"}, "0")])
-def test_onednn_is_used_unless_the_environment_says_no(given, expected):
-    kept = {name: value for name, value in os.environ.items() if name != "TF_ENABLE_ONEDNN_OPTS"}
-    code = "import os, image; print(os.environ['TF_ENABLE_ONEDNN_OPTS'])"
-    result = subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=kept | given, capture_output=True, text=True)
-    assert result.stdout.strip() == expected, result.stderr
