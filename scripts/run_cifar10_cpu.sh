@@ -3,12 +3,13 @@
 # RandAugment copies of the labelled images, and with UDA.
 #
 #   bash scripts/download_cifar10.sh
-#   SIZES="4000 1000 250" DRAWS="0 1 2" STEPS=20000 bash scripts/run_cifar10_cpu.sh [more flags of image.main]
+#   SIZES="4000 1000 250" DRAWS="0 1 2" STEPS=7000 bash scripts/run_cifar10_cpu.sh [more flags of image.main]
 #
 # SIZES are numbers of labels, DRAWS seeds of the labelled images and of the training. METHODS ("supervised randaugment
-# uda") may be some of them. The network is WRN-DEPTH-2 (16) whose first convolution has stride 2; BATCH (32) labelled
-# and 2 · RATIO (5) times as many unlabelled images a step; EMA (0.999); RATE (0.03). COPIES (0) of each image are written
-# before the training, 0.3 GB each; without them, images are augmented while training.
+# uda") may be some of them. The network is WRN-DEPTH-2 (10) whose first convolution has stride 2; BATCH (64) labelled
+# images a step, and with UDA RATIO (2) times as many unlabelled ones and their copies; RATE (0.1); THRESHOLD (0.5), the
+# paper's β; EMA (0.999). COPIES (0) of each image are written before the training, 0.3 GB each; without them, images are
+# augmented while training.
 # To choose settings without the test images: DEV_SIZE=2000 OUTPUT_DIR=runs/cifar10_cpu_dev, and compare dev_accuracy in
 # the best.json of each run.
 # TF_ENABLE_ONEDNN_OPTS=1, which TensorFlow does not set on every processor, makes the step faster: docs/performance.md.
@@ -16,7 +17,8 @@
 # OUTPUT_DIR are for other places; MODEL_DIR is the folder of a single run.
 # --draws=5 is short for DRAWS="0 1 2 3 4".
 # Table: runs/cifar10_cpu/report.md and .csv, with curves in report.html.
-# Hardware: two or more CPU cores, hours for each run with UDA.
+# Hardware: one CPU core for each run, of which UDA's take about 45 minutes and the others 8. Several at once, started with
+# taskset or by scripts/reproduce_small.sh --jobs=2, use the cores better than one after the other.
 # Error rate and time, measured here: see docs/results.md.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -29,9 +31,9 @@ set -- "${others[@]}"
 
 export TF_ENABLE_ONEDNN_OPTS=${TF_ENABLE_ONEDNN_OPTS:-1}
 declare -A flags=([supervised]="--unsup_ratio=0" [randaugment]="--unsup_ratio=0 --sup_aug_ops=randaugment")
-flags[uda]="--unsup_ratio=${RATIO:-5}"
+flags[uda]="--unsup_ratio=${RATIO:-2} --uda_confidence_thresh=${THRESHOLD:-0.5}"
 declare -A names=([supervised]="supervised" [randaugment]="supervised with RandAugment" [uda]="UDA")
-steps=${STEPS:-20000} output_dir=${OUTPUT_DIR:-runs/cifar10_cpu} copies=${COPIES:-0}
+steps=${STEPS:-7000} output_dir=${OUTPUT_DIR:-runs/cifar10_cpu} copies=${COPIES:-0}
 data=(--task_name=cifar10 --data_dir="${DATA_DIR:-data/cifar10}" --dev_size="${DEV_SIZE:-0}" --use_equal_split)
 if [[ $copies == 0 ]]; then data+=(--aug_mode=online); else data+=(--aug_copy="$copies"); fi
 report=(--output="$output_dir/report.html")
@@ -46,9 +48,9 @@ for draw in ${DRAWS:-0 1 2}; do
       python -m image.preprocess "${records[@]}" --raw_data_dir="${RAW_DATA_DIR:-data/raw/cifar10}" \
         --sup_aug_ops=randaugment
       python -m image.main --do_train --do_eval "${records[@]}" --model_dir="$model_dir" --seed="$draw" \
-        --wrn_depth="${DEPTH:-16}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-32}" \
-        --learning_rate="${RATE:-0.03}" --ema_decay="${EMA:-0.999}" --train_steps="$steps" --save_steps=1000 \
-        --max_save=2 --log_steps=200 --eval_steps=2000 "${method_flags[@]}" "$@"
+        --wrn_depth="${DEPTH:-10}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-64}" \
+        --learning_rate="${RATE:-0.1}" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps" \
+        --save_steps=1000 --max_save=2 --log_steps=200 --eval_steps=1000 "${method_flags[@]}" "$@"
     done
   done
 done
