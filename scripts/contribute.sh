@@ -30,6 +30,10 @@ prepare_cifar10() {
   bash scripts/preprocess_cifar10.sh
 }
 
+index_images() { # FOLDER FLAGS...: checks every image, which takes hours, once
+  [[ -f $1/index.json ]] || python -m image.imagenet_index --data_dir="$1" "${@:2}"
+}
+
 prepare_texts() { # TASK SUP_SIZE
   local task=$1
   [[ -f data/$task.txt ]] || python -m text.preprocess --task_name="$task" --export_texts="data/$task.txt"
@@ -50,10 +54,8 @@ case $name in
   pyramidnet) run=run_cifar10_pyramidnet_tpu && prepare_cifar10 ;;
   imagenet_10pct | imagenet_full)
     run=run_${name}_tpu
-    python -m image.imagenet_index --data_dir="${DATA:-data/imagenet}"
-    if [[ $name == imagenet_full ]]; then
-      python -m image.imagenet_index --data_dir="${UNLABELED:-data/more_images}" --unlabeled
-    fi
+    index_images "${DATA:-data/imagenet}"
+    [[ $name != imagenet_full ]] || index_images "${UNLABELED:-data/more_images}" --unlabeled
     ;;
   imdb)
     run=run_imdb_tpu
@@ -77,4 +79,6 @@ case $name in
 esac
 run_dir=runs/contributed/${name}${SUP_SIZE:+_$SUP_SIZE}_$seed
 bash "scripts/$run.sh" "${flags[@]}" --model_dir="$run_dir" --seed="$seed" "$@"
-python -m utils.results add "$run_dir" --experiment="$run" --method=UDA
+for finished in "$run_dir" "$run_dir"/draw_*; do # the latter with --draws=N
+  [[ ! -f $finished/result.json ]] || python -m utils.results add "$finished" --experiment="$run" --method=UDA
+done

@@ -4,7 +4,7 @@
 #   bash scripts/download_cifar10.sh
 #   SEEDS="0 1 2" NUM_OPS="1 2 4 8 15" SUP_SIZE=4000 bash scripts/run_ablation_num_ops.sh [flags of image.main]
 #
-# Images are augmented while training. A run that has its result.json is finished and skipped; one that was stopped goes
+# Images are augmented while training. A run that is finished is skipped; one that was stopped goes
 # on.
 # --draws=5 is short for SEEDS="0 1 2 3 4".
 # Table: runs/ablation_num_ops/report.md and .csv, with curves in report.html.
@@ -29,9 +29,8 @@ train() { # NAME FLAGS...
   for seed in ${SEEDS:-0 1 2}; do
     local model_dir="$output_dir/${1// /_}_$seed"
     report+=(--run="$1=$model_dir")
-    [[ -f $model_dir/result.json ]] && echo "$model_dir is finished" && continue
-    python -m image.main --do_train --do_eval "${data[@]}" --model_dir="$model_dir" \
-      --seed="$seed" --model_name=wrn --wrn_depth=28 --wrn_size=32 --train_batch_size=64 --unsup_ratio=7 \
+    train_once image.main "$model_dir" "${data[@]}" --seed="$seed" \
+      --model_name=wrn --wrn_depth=28 --wrn_size=32 --train_batch_size=64 --unsup_ratio=7 \
       --uda_softmax_temp=0.4 --uda_confidence_thresh=0.8 --unsup_coeff=1 --learning_rate=0.03 \
       --weight_decay_rate=5e-4 --ema_decay=0.9999 --train_steps=500000 --eval_steps=50000 --ops_seed="$seed" "${@:2}"
   done

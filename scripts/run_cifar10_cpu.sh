@@ -13,7 +13,7 @@
 # To choose settings without the test images: DEV_SIZE=2000 OUTPUT_DIR=runs/cifar10_cpu_dev, and compare dev_accuracy in
 # the best.json of each run.
 # TF_ENABLE_ONEDNN_OPTS=1, which TensorFlow does not set on every processor, makes the step faster: docs/performance.md.
-# A run that has its result.json is finished and skipped; one that was stopped goes on. RAW_DATA_DIR, DATA_DIR and
+# A run that is finished is skipped; one that was stopped goes on. RAW_DATA_DIR, DATA_DIR and
 # OUTPUT_DIR are for other places; MODEL_DIR is the folder of a single run.
 # --draws=5 is short for DRAWS="0 1 2 3 4".
 # Table: runs/cifar10_cpu/report.md and .csv, with curves in report.html.
@@ -44,13 +44,14 @@ for draw in ${DRAWS:-0 1 2}; do
       read -ra method_flags <<< "${flags[$method]}"
       model_dir=${MODEL_DIR:-$output_dir/${method}_${size}_$draw}
       report+=(--run="${names[$method]}, $size labels=$model_dir")
-      [[ -f $model_dir/result.json ]] && echo "$model_dir is finished" && continue
+      run=(image.main "$model_dir" "${records[@]}" --seed="$draw")
+      run+=(--wrn_depth="${DEPTH:-10}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-64}")
+      run+=(--learning_rate="${RATE:-0.1}" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps")
+      run+=(--save_steps=1000 --max_save=2 --log_steps=200 --eval_steps=1000 "${method_flags[@]}" "$@")
+      is_finished "${run[@]}" && continue
       python -m image.preprocess "${records[@]}" --raw_data_dir="${RAW_DATA_DIR:-data/raw/cifar10}" \
         --sup_aug_ops=randaugment
-      python -m image.main --do_train --do_eval "${records[@]}" --model_dir="$model_dir" --seed="$draw" \
-        --wrn_depth="${DEPTH:-10}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-64}" \
-        --learning_rate="${RATE:-0.1}" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps" \
-        --save_steps=1000 --max_save=2 --log_steps=200 --eval_steps=1000 "${method_flags[@]}" "$@"
+      train_once "${run[@]}"
     done
   done
 done

@@ -5,7 +5,7 @@
 #   SIZES="10 20 50 100" bash scripts/run_label_curve.sh [--draws=3] [more flags of image.main]
 #
 # It begins with the records (python -m image.preprocess --task_name=digits). SIZES are multiples of 10, the classes;
-# --draws=3 trains three times at each, with other labels. A run that has its result.json is finished and skipped; one
+# --draws=3 trains three times at each, with other labels. A run that is finished is skipped; one
 # that was stopped goes on. OUTPUT_DIR (runs/label_curve) has curve.png and curve.csv, report.md and report.html.
 # How many labels the theory asks for is told by utils.label_budget (docs/label_budget.md).
 # Hardware: two CPU cores, about two minutes for each size and draw.
@@ -21,8 +21,7 @@ runs=() report=(--data_dir=data/digits --output="$output_dir/report.html")
 train() { # METHOD SIZE DRAW FLAGS...
   local model_dir="$output_dir/$1_$2_$3"
   runs+=(--run="$1=$model_dir") report+=(--run="$1, $2 labels=$model_dir")
-  [[ -f $model_dir/result.json ]] && echo "$model_dir is finished" && return
-  python -m image.main --do_train --do_eval "${records[@]}" --model_dir="$model_dir" --seed="$3" \
+  train_once image.main "$model_dir" "${records[@]}" --seed="$3" \
     --wrn_depth=10 --wrn_size=16 --wrn_stem_stride=2 --train_batch_size=16 --train_steps=800 --ema_decay=0.99 \
     --log_steps=40 --save_steps=800 "${@:4}" "${others[@]}"
 }

@@ -35,12 +35,11 @@ def run(project, script, *arguments, **variables):
 
 
 def test_several_draws_are_trained_compared_and_skipped_when_they_are_finished(project):
-    finished = project.path / "runs/svhn_gpu_1000/draw_0"
-    finished.mkdir(parents=True)
-    (finished / "result.json").touch()
+    run(project, "run_svhn_gpu.sh", "--draws=1", "--train_steps=7")
+    (project.path / "calls").unlink()
     process, calls = run(project, "run_svhn_gpu.sh", "--draws=2", "--train_steps=7")
     assert process.returncode == 0, process.stderr
-    assert "runs/svhn_gpu_1000/draw_0 is finished" in process.stdout
+    assert process.stdout.count("runs/svhn_gpu_1000/draw_0 is finished") == 1
     assert [module for module, _ in calls] == ["image.preprocess", "image.main", "image.report"]
     (_, preprocess), (_, main), (_, report) = calls
     assert {"--data_type=sup", "--label_seed=1", "--sup_size=1000"} <= set(preprocess)
@@ -48,6 +47,39 @@ def test_several_draws_are_trained_compared_and_skipped_when_they_are_finished(p
     assert main.index("--train_steps=7") > main.index("--train_steps=500000")  # the user's counts
     runs = [f"--run=svhn_gpu_1000=runs/svhn_gpu_1000/draw_{draw}" for draw in (0, 1)]
     assert report == [*runs, "--output=runs/svhn_gpu_1000/report.html"]
+
+
+def test_a_finished_run_of_other_flags_is_left_to_the_program_which_refuses_it(project):
+    run(project, "run_svhn_gpu.sh", "--draws=1")
+    (project.path / "calls").unlink()
+    process, calls = run(project, "run_svhn_gpu.sh", "--draws=1", "--unsup_ratio=0")
+    assert "is finished" not in process.stdout
+    assert [module for module, _ in calls] == ["image.preprocess", "image.main", "image.report"]
+
+
+def test_draws_go_to_the_folder_that_is_given(project):
+    process, calls = run(project, "run_svhn_gpu.sh", "--draws=2", "--model_dir=runs/mine")
+    assert process.returncode == 0, process.stderr
+    given = [flag for _, flags in calls for flag in flags if flag.startswith("--model_dir=")]
+    assert given == ["--model_dir=runs/mine/draw_0", "--model_dir=runs/mine/draw_1"]
+    assert calls[-1][1][-1] == "--output=runs/mine/report.html"
+
+
+def test_own_images_are_predicted_by_the_model_of_the_folder_that_is_given(project):
+    variables = {"SUP_SIZE": "10", "TRAIN_DIR": "photos", "PREDICT_DIR": "new"}
+    process, calls = run(project, "run_folder.sh", "--model_dir=runs/mine", **variables)
+    assert process.returncode == 0, process.stderr
+    assert {"--model_dir=runs/mine", "--predict_output=runs/mine/predictions.csv"} <= set(calls[-1][1])
+
+
+def test_contributed_draws_are_all_added(project):
+    raw = project.path / "data/raw/svhn"
+    raw.mkdir(parents=True)
+    (raw / "test_32x32.mat").touch()
+    process, calls = run(project, "contribute.sh", "svhn", "--draws=2")
+    assert process.returncode == 0, process.stderr
+    added = [module for module, _ in calls if module.startswith("utils.results")]
+    assert added == [f"utils.results add runs/contributed/svhn_0/draw_{draw}" for draw in (0, 1)]
 
 
 def test_without_draws_there_is_one_run_in_the_folder_of_before(project):

@@ -7,6 +7,7 @@ What is finished is kept in runs/small and not run again; a run that was stopped
 beside its folder, and what prepared it in runs/small/prepare.log.
 """
 
+import hashlib
 import os
 import re
 import signal
@@ -105,9 +106,10 @@ def plan_runs(experiment, draws=None):
 def plan_run(experiment, entry, method, labels, draw):
     values = {"labels": labels, "draw": draw}
     flags_of_method = entry["methods"][method].format(**values)
-    # Experiments that are like one another share the runs of equal flags.
+    # Experiments that are like one another share the runs of equal commands; another command has another folder.
     name = re.sub(r"[^\w.+=,-]+", ",", flags_of_method.replace("--", "")) or "default"
-    run_dir = f"{OUTPUT}/{entry.get('like', experiment)}/{name}_{labels}_{draw}"
+    digest = hashlib.sha256(entry["train"].encode()).hexdigest()[:8]
+    run_dir = f"{OUTPUT}/{entry.get('like', experiment)}-{digest}/{name}_{labels}_{draw}"
     values |= {"run_dir": run_dir, "flags": flags_of_method}
     commands = tuple(command.format(**values) for command in entry["prepare"])
     minutes = entry["minutes"][method] if isinstance(entry["minutes"], dict) else entry["minutes"]

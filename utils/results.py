@@ -137,10 +137,15 @@ def read_run(run_dir, experiment, method):
         error=round(result["error_rate"], 6),
         steps=result["step"],
         seconds=round(result["train_seconds"], 1) if result.get("train_seconds") else None,
-        commit=commit[:12] if commit else None,
+        commit=shorten_commit(commit),
         versions=" ".join(f"{name}={version}" for name, version in versions.items()) or None,
         command=start.get("command"),
     )
+
+
+def shorten_commit(commit):
+    """Twelve digits, and "-dirty" where run_dir.git_commit has it; None for nothing."""
+    return commit[:12] + "-dirty" * commit.endswith("-dirty") if commit else None
 
 
 def _read_file(run_dir, name, fields):

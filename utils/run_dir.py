@@ -89,18 +89,26 @@ def read_begun(model_dir):
 
 def versions():
     """Versions that a result depends on, and the git commit of this code."""
-    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-    try:
-        git = subprocess.run(["git", "-C", root, "rev-parse", "HEAD"], capture_output=True, text=True)
-        git_commit = git.stdout.strip() if git.returncode == 0 else ""
-    except OSError:  # git is not installed
-        git_commit = ""
     return {
         "python": platform.python_version(),
         "tensorflow": tf.__version__,
         "numpy": np.__version__,
-        "git_commit": git_commit,
+        "git_commit": git_commit(),
     }
+
+
+def git_commit():
+    """The commit of this code, with "-dirty" behind it if its files were changed since; "" without git."""
+    root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+    def git(*arguments):
+        return subprocess.run(["git", "-C", root, *arguments], capture_output=True, text=True, check=True).stdout
+
+    try:
+        commit = git("rev-parse", "HEAD").strip()
+        return commit + "-dirty" * bool(git("status", "--porcelain", "--untracked-files=no"))
+    except (OSError, subprocess.CalledProcessError):  # git is not installed, or this is no repository
+        return ""
 
 
 def write_start(model_dir, num_replicas):

@@ -166,6 +166,12 @@ def test_a_finished_run_is_added_behind_the_others(project, capsys):
     assert "results/tiny.csv: experiment=tiny" in capsys.readouterr().out
 
 
+def test_a_run_of_changed_files_is_told_by_its_commit(project):
+    versions = {"git_commit": "8344c52fe0123456-dirty"}
+    run_main(results, "--experiment=tiny", words=["add", str(write_run(project / "run", versions=versions))])
+    assert "8344c52fe012-dirty" in (project / "results/tiny.csv").read_text()
+
+
 def test_a_run_of_a_script_is_a_contribution_and_its_line_can_be_sent(project, capsys):
     run_main(results, "--experiment=run_svhn_gpu", words=["add", str(write_run(project / "run", sup_size=1000))])
     line = (project / "results/contributed.csv").read_text().splitlines()[1]
@@ -307,6 +313,16 @@ def test_everything_is_run_once_and_compared(project, capsys):
 def test_experiments_that_are_alike_share_equal_runs(project):
     run_main(reproduce, "--only=tiny,other", "--draws=1")
     assert starts(project) == {"default_20_1": 1, "unsup_ratio=0_20_1": 1, "tsa=log_20_1": 1}
+
+
+def test_a_run_of_another_command_is_not_taken_for_this_one(project):
+    run_main(reproduce, "--only=tiny", "--draws=1")
+    like = {"like": "tiny", "train": TRAIN + " --task_name=other"}
+    changed = {"tiny": TINY | {"train": TRAIN + " --train_steps=7"}, "other": like}
+    (project / "results/experiments.json").write_text(json.dumps(changed))
+    results.read_experiments.cache_clear()
+    run_main(reproduce, "--draws=1")
+    assert len(list(project.rglob("starts"))) == 6
 
 
 def test_another_mean_is_told_and_ends_in_an_error(project, capsys):

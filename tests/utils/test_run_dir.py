@@ -122,7 +122,16 @@ def test_versions_of_what_a_result_depends_on():
     versions = run_dir.versions()
     assert versions["tensorflow"] == tf.__version__ and versions["numpy"] == np.__version__
     assert set(versions) == {"python", "tensorflow", "numpy", "git_commit"}
-    assert len(versions["git_commit"]) in (0, 40)
+    assert len(versions["git_commit"].removesuffix("-dirty")) in (0, 40)
+
+
+@pytest.mark.parametrize("status, mark", [("", ""), (" M utils/objective.py", "-dirty")])
+def test_the_commit_tells_whether_files_were_changed_since(status, mark, monkeypatch, tmp_path):
+    git = tmp_path / "git"
+    git.write_text(f"#!/bin/sh\ncase $3 in rev-parse) echo 0123abc ;; status) printf '{status}' ;; esac\n")
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    assert run_dir.versions()["git_commit"] == f"0123abc{mark}"
 
 
 def test_without_git_the_commit_is_left_empty(monkeypatch, tmp_path):
