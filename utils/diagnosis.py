@@ -114,7 +114,7 @@ def sure_and_wrong(lines, config):
     confidences = " and ".join(f"{mean(recent(lines, name)):.2f}" for name in names[1:])
     threshold, temperature = config.get("uda_confidence_thresh", -1), config.get("uda_softmax_temp", -1)
     flags = ["--uda_softmax_temp=1"] * (0 < temperature < 1) + ["--uda_confidence_thresh=0.95"] * (threshold < 0.95)
-    flags += ["--tsa=linear"] * (not config.get("tsa", "")) + ["fewer --train_steps"]
+    flags += ["--tsa=linear"] * (not config.get("tsa", "") and threshold <= 0) + ["fewer --train_steps"]
     return (
         f"{mean(recent(lines, names[0])):.0%} of the unlabelled examples pass, with a confidence of {confidences} on "
         f"their two views, and {evidence}.",
@@ -187,13 +187,15 @@ def learnt_by_heart(lines, config):
     # Where the unlabelled data are learnt as well, as in the long runs of the paper, nothing is amiss.
     if not losses or not confidences or max(losses) > 1e-3 or mean(confidences) > 0.8:
         return None
+    # Annealing keeps the network from becoming surer than a threshold: docs/results.md has what both together cost.
+    all_count = " with --uda_confidence_thresh=-1" if config.get("uda_confidence_thresh", -1) > 0 else ""
     return (
         f"The labelled loss is {mean(losses):.1g} at step {early[-1]['step']} of {config['train_steps']}, while the "
         f"confidence on augmented unlabelled examples is {mean(confidences):.2f}.",
         "Labels that are known by heart teach nothing more, and make the network too sure before the unlabelled data "
         "have had their say.",
-        f"Use --tsa={'exp' if config.get('sup_size', 0) <= 1000 else 'log'}, which leaves out labelled examples that "
-        "are known already.",
+        f"Use --tsa={'exp' if config.get('sup_size', 0) <= 1000 else 'log'}{all_count}, which leaves out labelled "
+        "examples that are known already.",
     )
 
 

@@ -105,6 +105,17 @@ def test_a_run_with_a_disease_is_found_to_have_it(name, run_of):
 
 
 @pytest.mark.slow
+def test_annealing_is_not_advised_together_with_a_threshold(run_of):
+    for name, alone in (("labels learnt by heart", "--tsa=exp"), ("sure of wrong targets", "--tsa=linear")):
+        lines, config = run_of(name)
+        for threshold in (-1.0, 0.8):
+            config = config | {"uda_confidence_thresh": threshold}
+            (advice,) = [finding.advice for finding in diagnosis.diagnose(lines, config) if finding.name == name]
+            both = "--tsa" in advice and "--uda_confidence_thresh=-1" not in advice
+            assert alone in advice if threshold < 0 else not both
+
+
+@pytest.mark.slow
 def test_a_rate_that_breaks_the_network_is_found_and_a_lower_one_is_not(tmp_path):
     few = {"train_steps": 50, "save_steps": 50, "log_steps": 5, "iterations": 5, "unsup_ratio": 0}
     lines, config = run_two_layers(tmp_path / "high", {**few, "learning_rate": 3.0})
