@@ -14,7 +14,7 @@ from text.export import export
 from text.models import MODELS, create_network
 from text.models.bert import take_ids
 from text.tokenization import read_vocab
-from utils import auto_settings, evaluation, features, run_dir, training
+from utils import auto_settings, evaluation, features, records, run_dir, training
 from utils.optimizers import create_bert_adamw
 from utils.uda_model import UDAModel
 
@@ -36,7 +36,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     data = input_pipeline.open_data(config)
     tokenizer = record_format.load_tokenizer(config.data_dir, data.tokenization)
     check_parts(config, strategy)
-    stream_config = config
+    stream_config, identity = config, records.identify(labelled=data.sup, unlabelled=data.unsup)
     if config.keep_states:
         data = states.open_states(config, data)
         stream_config = dataclasses.replace(config, shuffle_buffer=states.limit_memory(config, data.layout))
@@ -72,6 +72,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
         record_sets=(*data.sup, *data.unsup, *data.dev, *data.test),
         class_names=data.facts.class_names,
         create_unlabeled=create_unlabeled if data.unsup else None,
+        data=identity,
     )
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
 
@@ -109,7 +110,9 @@ def train_frozen(config, model_dir, strategy, do_train=True, do_eval=True):
         encoder = text_features.load_network(*text_features.network_settings(config, config.max_seq_length))
         export([encoder, model.evaluation_network], data, tokenizer, export_dir)
 
-    return features.train_and_evaluate(config, feature_data, model_dir, strategy, do_train, do_eval, export_whole)
+    identity = records.identify(labelled=data.sup, unlabelled=data.unsup)
+    run = config, feature_data, model_dir, strategy, do_train, do_eval
+    return features.train_and_evaluate(*run, export_whole, identity)
 
 
 def train_head(config, model_dir, strategy, do_train):
@@ -127,9 +130,10 @@ def train_head(config, model_dir, strategy, do_train):
     def keep_weights(model, _export_dir):
         weights.extend(features.get_head_weights(model.evaluation_network))
 
-    run = (os.path.join(model_dir, "head"), strategy, do_train, False, keep_weights)
-    _, data = text_features.open_features(head_config)
-    features.train_and_evaluate(head_config, data, *run)
+    data, feature_data = text_features.open_features(head_config)
+    identity = records.identify(labelled=data.sup, unlabelled=data.unsup)
+    run = (os.path.join(model_dir, "head"), strategy, do_train, False, keep_weights, identity)
+    features.train_and_evaluate(head_config, feature_data, *run)
     return weights
 
 

@@ -122,12 +122,13 @@ def compute_statistics(features):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
-def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval=True, export=None):
+def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval=True, export=None, identity=None):
     """Runs or continues the training of a head on `data`, then evaluates and exports the chosen checkpoint.
 
     Args:
       config: HeadConfig, or another that has all its fields.
       export: a function (model, export_dir); by default the exported network takes features.
+      identity: what training.Job has as `data`; by default that of the features themselves.
 
     Returns:
       The content of result.json, as a dict.
@@ -149,8 +150,19 @@ def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval
         test=evaluation_set(data.test),
         class_names=data.class_names,
         create_unlabeled=functools.partial(create_train_dataset, config, data, 0) if config.unsup_ratio else None,
+        data=identity or identify(data),
     )
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
+
+
+def identify(data):
+    """Checksums of what is trained on, as training.Job has them."""
+    parts = {"labelled": [np.array(data.class_names).astype(str), *data.sup]}
+    parts |= {"unlabelled": [data.original, data.augmented]} if data.original is not None else {}
+    return {
+        name: files.checksum_of(np.ascontiguousarray(array).view(np.uint8).data for array in arrays)
+        for name, arrays in parts.items()
+    }
 
 
 @as_written

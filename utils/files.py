@@ -510,6 +510,14 @@ def checksum(path, algorithm="sha256"):
     return digest.hexdigest()
 
 
+def checksum_of(blocks):
+    """The SHA-256 hex digest of bytes that come block after block."""
+    digest = hashlib.sha256()
+    for block in blocks:
+        digest.update(block)
+    return digest.hexdigest()
+
+
 @contextlib.contextmanager
 def explain_refusal(what, advice):
     """Turns an error of the file system in the block into a ValueError: "<what> cannot be written (…): <advice>"."""

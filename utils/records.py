@@ -21,7 +21,7 @@ from tqdm import tqdm
 from utils import files, run_dir
 from utils.varint import write_varint
 
-RecordSet = collections.namedtuple("RecordSet", "directory paths num_examples settings")
+RecordSet = collections.namedtuple("RecordSet", "directory paths num_examples settings sha256")
 SHARD_NAME = re.compile(r"records-\d{5}-of-\d{5}\.tfrecord")
 SHARD_FIELDS = {"name": str, "num_examples": int, "num_bytes": int, "sha256": str}
 CHECKS_AT_ONCE = 4  # shards whose checksums are computed at the same time
@@ -229,7 +229,17 @@ def read_set(set_dir, expected, advice, verify=True):
         if num_bytes != shard["num_bytes"]:
             raise ValueError(f"{path} has {num_bytes} bytes, expected {shard['num_bytes']}: delete {set_dir}. {advice}")
     _verify(set_dir, paths, info["shards"], advice, verify)
-    return RecordSet(set_dir, paths, info["num_examples"], info["settings"])
+    checksum = files.checksum_of(shard["sha256"].encode() for shard in info["shards"])
+    return RecordSet(set_dir, paths, info["num_examples"], info["settings"], checksum)
+
+
+def identify(**parts):
+    """{name: checksum of these RecordSets}, for those that are not empty: what utils.training.Job has as `data`."""
+    return {
+        name: files.checksum_of(record_set.sha256.encode() for record_set in part)
+        for name, part in parts.items()
+        if part
+    }
 
 
 def _verify(set_dir, paths, shards, advice, always):

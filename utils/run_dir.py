@@ -20,7 +20,7 @@ from tqdm import tqdm
 from utils import checkpoint_index, cluster, files, locks, settings
 
 # Under temporary names at first.
-WRITTEN = ("config.json", "run.json", "metrics.jsonl", "best.json", "interrupted.json")
+WRITTEN = ("config.json", "data.json", "run.json", "metrics.jsonl", "best.json", "interrupted.json")
 WRITTEN += ("evaluation.npz", "result.json")
 
 
@@ -62,8 +62,12 @@ def explain_refusal(model_dir):
     return files.explain_refusal(f"model_dir={model_dir}", "choose another --model_dir.")
 
 
-def prepare(model_dir, config):
-    """Makes model_dir, or takes up the run that is in it; refuses a run of other settings that left checkpoints."""
+def prepare(model_dir, config, data=None):
+    """Makes model_dir, or takes up the run in it; refuses one of other settings or data that left checkpoints.
+
+    Args:
+      data: {"labelled": checksum, …} of what is trained on; None leaves it unchecked.
+    """
     with explain_refusal(model_dir):
         tf.io.gfile.makedirs(model_dir)
         source_dir = cluster.folder_to_read(model_dir)
@@ -74,7 +78,24 @@ def prepare(model_dir, config):
                 f"model_dir={source_dir} holds a run of another configuration ({'; '.join(lines)}). "
                 "Give those settings again to continue it, or choose another --model_dir."
             )
+        if stored and data:
+            _check_data(source_dir, data)
         files.write_json(os.path.join(model_dir, "config.json"), dataclasses.asdict(config))
+        if data:
+            files.write_json(os.path.join(model_dir, "data.json"), data)
+
+
+def _check_data(model_dir, data):
+    path = os.path.join(model_dir, "data.json")
+    if not files.exists(path):  # a run from before there was such a file
+        return
+    before = files.check_fields(path, files.read_json(path), dict.fromkeys(data, str))
+    others = [name for name, checksum in data.items() if before[name] != checksum]
+    if others:
+        raise ValueError(
+            f"model_dir={model_dir} holds a run of the same configuration on other {' and '.join(others)} examples. "
+            "Choose another --model_dir, or delete that one to train anew."
+        )
 
 
 def read_begun(model_dir):

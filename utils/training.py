@@ -32,6 +32,7 @@ class Job(NamedTuple):
     class_names: tuple = ()
     create_unlabeled: Callable | None = None  # from a Share: training batches, to look at unlabelled examples
     sup_size: int | None = None  # labelled examples, where the setting of this name does not tell
+    data: dict | None = None  # {"labelled": checksum, …} of what is trained on, for run_dir.prepare
 
 
 def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
@@ -42,7 +43,7 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     """
     cluster.check_settings(strategy, config)
     check_batch_sizes(config, strategy)
-    run_dir.prepare(model_dir, config)
+    run_dir.prepare(model_dir, config, job.data if do_train else None)
     tf.keras.utils.set_random_seed(config.seed)
     with strategy.scope():
         model = job.create_model()

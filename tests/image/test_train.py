@@ -92,6 +92,7 @@ def test_a_run_leaves_its_files(whole_run, config):
         "best.json",
         "checkpoints",
         "config.json",
+        "data.json",
         "evaluation.npz",
         "export",
         "metrics.jsonl",

@@ -100,6 +100,7 @@ def test_a_run_leaves_the_same_files_as_one_on_images(whole_run, config):
         "best.json",
         "checkpoints",
         "config.json",
+        "data.json",
         "evaluation.npz",
         "export",
         "metrics.jsonl",

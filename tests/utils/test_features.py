@@ -156,6 +156,22 @@ def test_feature_classifier_learns_predicts_exports_and_loads(tmp_path):
         loaded.predict(test[:, :5])
 
 
+def test_feature_classifier_does_not_take_a_training_on_other_examples_for_its_own(tmp_path):
+    settings = {"train_steps": 2, "save_steps": 2, "log_steps": 2}
+    examples, labels = np.eye(4, dtype=np.float32), ["a", "b", "a", "b"]
+    FeatureClassifier(str(tmp_path), **settings).fit(examples, labels, examples, examples)
+    FeatureClassifier(str(tmp_path), **settings).fit(examples, labels, examples, examples)
+    others = {
+        "labelled": (2 * examples, labels, examples, examples),
+        "unlabelled": (examples, labels, examples, 2 * examples),
+    }
+    for name, data in others.items():
+        with pytest.raises(ValueError, match=f"holds a run of the same configuration on other {name} examples"):
+            FeatureClassifier(str(tmp_path), **settings).fit(*data)
+    with pytest.raises(ValueError, match="on other labelled examples"):
+        FeatureClassifier(str(tmp_path), **settings).fit(examples, ["c", "d", "c", "d"], examples, examples)
+
+
 def test_feature_classifier_without_unlabelled_examples_trains_on_the_labels(tmp_path):
     values, labels = draw_features(40, seed=4)
     classifier = FeatureClassifier(str(tmp_path / "run"), train_steps=200, dev_size=10, learning_rate=0.03)

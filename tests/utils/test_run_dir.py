@@ -53,6 +53,26 @@ def test_a_run_of_another_configuration_is_refused_and_left_alone(tmp_path, fold
     assert files.read_json(str(tmp_path / "config.json")) == {"train_steps": 100, "log_steps": 10}
 
 
+def test_a_run_on_other_data_is_refused_and_one_on_the_same_is_taken_up(tmp_path):
+    data = {"labelled": "a", "unlabelled": "b"}
+    run_dir.prepare(str(tmp_path), Config(), {"labelled": "before its first checkpoint"})
+    run_dir.prepare(str(tmp_path), Config(), data)
+    (tmp_path / "checkpoints").mkdir()
+    run_dir.prepare(str(tmp_path), Config(), data)
+    run_dir.prepare(str(tmp_path), Config())  # to evaluate it
+    message = "holds a run of the same configuration on other unlabelled examples. Choose another --model_dir, or delete"
+    with pytest.raises(ValueError, match=message):
+        run_dir.prepare(str(tmp_path), Config(), data | {"unlabelled": "c"})
+    assert files.read_json(str(tmp_path / "data.json")) == data
+
+
+def test_a_run_from_before_data_were_compared_is_taken_up(tmp_path):
+    run_dir.prepare(str(tmp_path), Config())
+    (tmp_path / "checkpoints").mkdir()
+    run_dir.prepare(str(tmp_path), Config(), {"labelled": "a"})
+    assert files.read_json(str(tmp_path / "data.json")) == {"labelled": "a"}
+
+
 def test_an_attempt_that_left_no_checkpoint_does_not_bind_the_next_one(tmp_path):
     run_dir.prepare(str(tmp_path), Config())
     run_dir.prepare(str(tmp_path), Config(train_steps=7))
