@@ -63,7 +63,7 @@ class SubwordVocabulary:
             raise ValueError(f"{path}: {error}") from error
 
     def write(self, path):
-        with files.open_file(path, "w") as file:
+        with files.replacing(path) as file:  # what is there counts as whole
             file.write("".join(f"'{subword}'\n" for subword in self.subwords))
 
     def encode(self, text):

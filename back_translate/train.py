@@ -257,7 +257,9 @@ def create_vocabulary(pairs, config, model_dir):
     """Builds the vocabulary, or takes the one that the run has built before."""
     path = os.path.join(model_dir, "vocab.subwords")
     if not tf.io.gfile.exists(path):
-        build_vocabulary(count_words(text for pair in pairs for text in pair), config.vocab_size).write(path)
+        vocabulary = build_vocabulary(count_words(text for pair in pairs for text in pair), config.vocab_size)
+        with run_dir.explain_refusal(model_dir):
+            vocabulary.write(path)
     return model_files.SubwordVocabulary.read(path)
 
 

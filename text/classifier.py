@@ -43,6 +43,7 @@ class TextClassifier(Classifier):
         lower_case=True,
         keep_tail=True,
         text_prefix="auto",
+        back_translation_dir="",
         strategy="auto",
         settings="",
         minutes=0.0,
@@ -57,6 +58,8 @@ class TextClassifier(Classifier):
         lower_case: False for a cased vocabulary.
         keep_tail: of a text longer than max_seq_length, keep the end; False keeps the beginning.
         text_prefix: what every text begins with; "auto": as the encoder wants it.
+        back_translation_dir: for aug_ops="bt-T": folder with the paraphrases, a line for each of the labelled texts and
+          then for each of the unlabelled ones.
         strategy: see utils.distribution.create_strategy.
         settings: "auto" chooses batch sizes and steps from the data; see docs/settings.md.
         minutes: with settings="auto", train about so long.
@@ -67,6 +70,7 @@ class TextClassifier(Classifier):
         self.init_checkpoint = init_checkpoint
         self.vocab_path = str(vocab_file) or bert_weights.find_vocab(init_checkpoint)
         self.lower_case, self.keep_tail, self.text_prefix = lower_case, keep_tail, text_prefix
+        self.back_translation_dir = str(back_translation_dir)
 
     def fit(self, texts, labels, unlabeled_texts=None):
         """Trains, or continues a training of the same data and settings in model_dir.
@@ -100,6 +104,7 @@ class TextClassifier(Classifier):
             do_lower_case=self.lower_case,
             trunc_keep_right=self.keep_tail,
             text_prefix=self.text_prefix,
+            back_translation_dir=self.back_translation_dir,
             # Frozen features are standardised over the unlabelled texts, whether or not these are trained on.
             data_type="all" if config.unsup_ratio or config.is_frozen else "sup",
             seed=config.seed,

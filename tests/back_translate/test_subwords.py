@@ -11,6 +11,7 @@ from back_translate.subwords import (
     split_words,
     unescape,
 )
+from tests.full_disk import full_disk
 
 # As tensor2tensor writes them: reserved words with the end mark, all in quotes, "_" ends a word.
 LINES = ["<pad>_", "<EOS>_", "the_", "th", "e_", "film_", ", _", " ", *"_abcdefhilmnotu;\\0123456789é,"]
@@ -72,6 +73,12 @@ def test_a_written_vocabulary_reads_back_equal(vocabulary, tmp_path):
     vocabulary.write(path)
     again = SubwordVocabulary.read(path)
     assert again.subwords == vocabulary.subwords and again.subwords[7] == " "
+
+
+def test_a_disk_that_is_full_leaves_no_part_of_a_vocabulary(vocabulary, tmp_path):
+    with full_disk(20), pytest.raises(OSError):
+        vocabulary.write(str(tmp_path / "new.subwords"))
+    assert [path.name for path in tmp_path.iterdir()] == ["vocab.subwords"]
 
 
 def test_windows_line_ends_and_missing_quotes_are_understood(vocabulary, tmp_path):

@@ -117,6 +117,21 @@ def test_without_a_gpu_the_encoder_stays_frozen_and_a_head_learns_on_its_feature
         TextClassifier(bert_dir, recipe="fast")
 
 
+def test_paraphrases_of_ones_own_are_taken_for_all_texts_the_labelled_ones_first(bert_dir, tmp_path):
+    (texts, labels), (unlabeled, _), (paraphrases, _) = (create_texts(*draw) for draw in ((4, 3), (6, 4), (10, 5)))
+    settings = {"max_seq_length": 24, "pooling": "mean", "train_steps": 2, "save_steps": 2, "recipe": "frozen"}
+    settings |= {"aug_ops": "bt-0.9", "back_translation_dir": tmp_path / "bt"}
+    classifier = TextClassifier(bert_dir, str(tmp_path / "run"), **settings)
+    with pytest.raises(ValueError, match="bt/unsup_in/sample_0.9/para/para_0.txt is missing"):
+        classifier.fit(texts, labels, unlabeled)
+    folder = tmp_path / "bt/unsup_in/sample_0.9/para"
+    folder.mkdir(parents=True)
+    (folder / "para_0.txt").write_text("".join(f"{line}\n" for line in paraphrases))
+    classifier.fit(texts, labels, unlabeled)
+    (info,) = (tmp_path / "run/records").glob("unsup/bt-0.9/*/info.json")
+    assert json.loads(info.read_text())["num_examples"] == 10
+
+
 @pytest.mark.parametrize(
     ("texts", "labels", "message"),
     [

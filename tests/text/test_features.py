@@ -15,7 +15,7 @@ from text import export, features, input_pipeline, main, record_format, train
 from text.models.bert import BertConfig, create_encoder
 from text.tokenization import read_vocab
 from utils import features as any_features
-from utils import locks, records, run_dir
+from utils import files, locks, records, run_dir
 from utils.distribution import create_strategy
 
 FROZEN = {"trainable_layers": 0, "pooling": "mean", "dev_size": 8, "train_steps": 6, "save_steps": 3, "log_steps": 3}
@@ -285,6 +285,14 @@ def test_main_trains_on_a_file_of_features_of_any_kind(tmp_path, capsys):
 
 
 # ---- layers afterwards ----------------------------------------------------------------------------------------------
+
+
+def test_first_stage_takes_batches_that_the_replicas_can_share(config, tmp_path, monkeypatch):
+    monkeypatch.setattr(train, "FROZEN", train.FROZEN | {"train_batch_size": 5, "eval_batch_size": 7})
+    layers = dataclasses.replace(config, **LAYERS)
+    train.train_head(layers, str(tmp_path), create_strategy("mirrored"), do_train=True)
+    stored = files.read_json(str(tmp_path / "head/config.json"))
+    assert (stored["train_batch_size"], stored["eval_batch_size"]) == (6, 8)
 
 
 def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path):

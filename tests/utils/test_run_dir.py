@@ -60,7 +60,7 @@ def test_a_run_on_other_data_is_refused_and_one_on_the_same_is_taken_up(tmp_path
     (tmp_path / "checkpoints").mkdir()
     run_dir.prepare(str(tmp_path), Config(), data)
     run_dir.prepare(str(tmp_path), Config())  # to evaluate it
-    message = "holds a run of the same configuration on other unlabelled examples. Choose another --model_dir, or delete"
+    message = "holds a run of the same configuration on other unlabelled examples. Choose another --model_dir, or"
     with pytest.raises(ValueError, match=message):
         run_dir.prepare(str(tmp_path), Config(), data | {"unlabelled": "c"})
     assert files.read_json(str(tmp_path / "data.json")) == data
