@@ -44,14 +44,14 @@ for draw in ${DRAWS:-0 1 2}; do
       read -ra method_flags <<< "${flags[$method]}"
       model_dir=${MODEL_DIR:-$output_dir/${method}_${size}_$draw}
       report+=(--run="${names[$method]}, $size labels=$model_dir")
-      run=(image.main "$model_dir" "${records[@]}" --seed="$draw")
+      run=("${records[@]}" --seed="$draw")
       run+=(--wrn_depth="${DEPTH:-10}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-64}")
       run+=(--learning_rate="${RATE:-0.1}" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps")
       run+=(--save_steps=1000 --max_save=2 --log_steps=200 --eval_steps=1000 "${method_flags[@]}" "$@")
-      is_finished "${run[@]}" && continue
+      is_finished image.main "$model_dir" "${run[@]}" && continue
       python -m image.preprocess "${records[@]}" --raw_data_dir="${RAW_DATA_DIR:-data/raw/cifar10}" \
         --sup_aug_ops=randaugment
-      train_once "${run[@]}"
+      train_once image.main "$model_dir" "${run[@]}"
     done
   done
 done

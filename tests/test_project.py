@@ -74,7 +74,7 @@ def flags_in_scripts():
             continue
         code = re.sub(r"(^|\s)#.*", "", script.read_text()).replace("\\\n", " ")
         code = re.sub(r"bash \"?(back_translate|scripts)/.*", "", code)  # other scripts have options of their own
-        modules = set(re.findall(r"(?:python -m|train_draws) (\w+\.[\w.]+)", code))
+        modules = set(re.findall(r"(?:python -m|train_draws|train_once) (\w+\.[\w.]+)", code))
         for flag in sorted(set(re.findall(r"(?<![\w-])--([a-z_]+)", code))):
             if modules:
                 yield script.name, modules, flag
