@@ -18,6 +18,7 @@ from utils.tracing import as_written
 
 Data = collections.namedtuple("Data", "facts sup unsup dev test")
 SUP, ORIGINAL, AUGMENTED = range(3)  # the views of a batch
+MEMORY = 4 << 30  # bytes of records that may be held for shuffling
 
 
 # ---- which records --------------------------------------------------------------------------------------------------
@@ -106,6 +107,13 @@ def _read_copies(config, facts, parent_dir, setting, data_type):
 # ---- training -------------------------------------------------------------------------------------------------------
 
 
+def limit_memory(config, image_size):
+    """The shuffle_buffer, or less if so many records took more than MEMORY."""
+    num_pixels = image_size**2
+    copies = 3 * num_pixels + -(-num_pixels // 8) if config.aug_mode == "offline" else 0  # "augmented" and "alpha"
+    return min(config.shuffle_buffer, MEMORY // (3 * num_pixels + copies))
+
+
 @as_written
 def create_train_dataset(config, data, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, without end.
@@ -113,6 +121,7 @@ def create_train_dataset(config, data, start_step=0, share=WHOLE):
     Random draws are those of the global batch, so that the shares together are what one host would make.
     """
     facts, padding = data.facts, data.facts.image_size // 8  # 4 pixels at 32 × 32
+    shuffle_buffer = limit_memory(config, facts.image_size)
 
     def seed_of(step, view):
         # Each view has its own draws: the two views of an unlabelled image are cropped independently.
@@ -143,7 +152,7 @@ def create_train_dataset(config, data, start_step=0, share=WHOLE):
         return batch
 
     def create_stream(record_sets, batch_size, seed):
-        return record_stream.record_batches(record_sets, batch_size, seed, start_step, config.shuffle_buffer, share)
+        return record_stream.record_batches(record_sets, batch_size, seed, start_step, shuffle_buffer, share)
 
     streams = [tf.data.Dataset.range(start_step, tf.int64.max)]
     streams.append(create_stream(data.sup, config.train_batch_size, 2 * config.seed))

@@ -202,6 +202,26 @@ def test_what_does_not_fit_in_the_buffer_is_not_held_in_memory(small_data, monke
         create_batches(tiny_config(small_data[1], shuffle_buffer=NUM_LABELLED), 1)
 
 
+@pytest.mark.parametrize("aug_mode, at_224", [("offline", 13_975), ("online", 28_532)])
+def test_the_buffer_is_as_large_as_4_gib_allow(aug_mode, at_224):
+    config = tiny_config("data", aug_mode=aug_mode)
+    assert input_pipeline.limit_memory(config, 32) == config.shuffle_buffer == 100_000
+    assert input_pipeline.limit_memory(config, 224) == at_224
+    assert input_pipeline.limit_memory(dataclasses.replace(config, shuffle_buffer=500), 224) == 500
+
+
+def test_records_above_the_limit_of_memory_are_streamed_and_a_stream_may_start_at_any_step(small_data, monkeypatch):
+    config = tiny_config(small_data[1], seed=5)
+    record = next(tf.data.TFRecordDataset(input_pipeline.open_data(config).unsup[0].paths).as_numpy_iterator())
+    monkeypatch.setattr(input_pipeline, "MEMORY", FROM_FILES * len(record))
+    assert input_pipeline.limit_memory(config, 32) == FROM_FILES
+    monkeypatch.setattr(record_stream, "batches_from_memory", None)
+    batches = create_batches(config, 9)
+    assert_same_batches(create_batches(config, 3, start_step=6), batches[6:])
+    monkeypatch.undo()
+    assert_same_batches(create_batches(dataclasses.replace(config, shuffle_buffer=FROM_FILES), 9), batches)
+
+
 def test_fewer_copies_are_read_when_asked_for(small_data, no_crop):
     batches = create_batches(tiny_config(small_data[1], aug_copy=1, train_batch_size=5, unsup_ratio=5), 2)
     first = read_records(small_data[1] / "unsup/randaugment/copy-000", ["augmented"])["augmented"]
