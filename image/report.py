@@ -38,7 +38,8 @@ def read_pairs(data_dir, set_dirs, num_images):
     image_size = record_format.read_facts(data_dir).image_size
     pairs = {}
     for set_dir in set_dirs:
-        record_set = records.read_set(set_dir, {}, "Run `python -m image.preprocess --data_type=unsup` first.")
+        advice = "Run `python -m image.preprocess --data_type=unsup` first."
+        record_set = records.read_set(set_dir, {}, advice, verify=False)  # the training has done so
         found = find_records(record_set, image_size, pairs or None, num_images)
         parsed = record_format.parse(tf.constant(found, tf.string), image_size, ["original", "augmented", "index"])
         columns = [parsed[key].numpy() for key in ("index", "original", "augmented")]

@@ -12,7 +12,7 @@ from image import main, report
 from tests.image.small_data import TINY_RUN, run_preprocess, write_cifar10
 from tests.page_parser import Page
 from tests.programs import run_main
-from utils import examples
+from utils import examples, files, records
 from utils import report as engine
 
 COPIES = 2
@@ -127,6 +127,16 @@ def test_rows_that_are_not_there_are_told(data):
     np.testing.assert_array_equal(images[..., :3], data[1]["test"][0][[3, 0]])
     with pytest.raises(ValueError, match="test has 12 examples, none with the number 12"):
         report.read_rows(str(data[0]), [12])
+
+
+def test_a_page_does_not_check_the_records_again(data, monkeypatch):
+    set_dirs = [f"{data[0]}/unsup/randaugment/copy-{copy:03d}" for copy in range(COPIES)]
+    for set_dir in (*set_dirs, f"{data[0]}/test"):
+        records.read_set(set_dir, {}, "")
+    monkeypatch.setattr(files, "checksum", None)
+    monkeypatch.setattr(records, "count_records", None)
+    assert len(report.read_pairs(str(data[0]), set_dirs, 6)) == 6
+    assert len(report.read_rows(str(data[0]), [3, 0])) == 2
 
 
 def test_large_images_are_made_smaller():
