@@ -224,8 +224,8 @@ def find_class_folders(data_dir, file_names):
             "Sort them into such folders, as train/n01440764 and val/n01440764."
         )
     class_names = sorted({_class_of(name) for name in file_names["train"]})
-    folders = {os.path.basename(path.rstrip("/")) for path in tf.io.gfile.glob(os.path.join(data_dir, "train", "*"))}
-    without = sorted(folders - set(class_names))
+    _, folders, _ = next(files.walk(os.path.join(data_dir, "train")))
+    without = sorted(set(folders) - set(class_names))
     if without or len(class_names) < 2:
         found = f"{without[0]!r} has none" if without else f"there is {class_names[0]!r} alone"
         raise ValueError(f"{data_dir}/train: expected two folders of classes or more, with images in each; {found}.")

@@ -141,6 +141,14 @@ def test_cmyk_and_a_png_that_is_called_jpeg_are_decoded_to_the_right_colours():
         np.testing.assert_allclose(decoded, np.asarray(draw_image(number)), atol=0 if number == PNG else 12)
 
 
+def test_files_beside_the_class_folders_are_not_looked_at(data_dirs, tmp_path):
+    folder = shutil.copytree(data_dirs["folders"], tmp_path / "folders")
+    for name in ("train/n00000099.tar", "train/README", "val/n00000000.tar", "train/n00000000/notes.txt"):
+        (folder / name).write_bytes(b"left over")
+    index = imagenet_index.write_index(str(folder))
+    assert index == imagenet_index.read_index(str(data_dirs["folders"]))
+
+
 GOOD = encode(draw_image(0))
 BAD_RECORDS = {
     r"record 1: image/class/label=0, expected 1 to 7": labelled_record(GOOD, -1),
