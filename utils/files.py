@@ -133,9 +133,14 @@ def list_folder(path):
 
 
 def walk(folder):
-    """Like os.walk."""
+    """Like os.walk, and into linked folders, too, but for links back to a folder that they are in."""
     if not is_remote(folder):
-        yield from os.walk(folder)
+        above = {}  # of each folder to come: the real paths of those that it is in
+        for parent, folders, names in os.walk(folder, followlinks=True):
+            chain = {resolve(parent), *above.pop(parent, ())}
+            folders[:] = [name for name in folders if resolve(os.path.join(parent, name)) not in chain]
+            above |= {os.path.join(parent, name): chain for name in folders}
+            yield parent, folders, names
         return
     names = list_folder(folder) if is_folder(folder) else []
     folders = [name for name in names if is_folder(os.path.join(folder, name))]

@@ -102,6 +102,20 @@ def test_training_images_alone_are_enough(photos, tmp_path):
     assert len(read_records(tmp_path / "data/unsup/randaugment/copy-000")["index"]) == 8
 
 
+def test_linked_folders_are_read_like_others(photos, tmp_path):
+    root, images = photos
+    for name in ("train/dog", "more/deep/er"):
+        away = shutil.move(root / name, tmp_path / name.replace("/", "_"))
+        (root / name).symlink_to(away)
+    (root / "more/deep/circle").symlink_to(root / "more")
+    source = decoded.open_decoded(
+        "folder", folder.open_folders(str(root / "train"), str(root / "more")), str(tmp_path / "data")
+    )
+    assert source.facts.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(source.read()["train"][0], images[:8])
+    np.testing.assert_array_equal(source.read()["unlabeled"][0], images[:14])
+
+
 def test_images_are_decoded_once_and_again_when_they_change(photos, tmp_path, monkeypatch):
     run_folder(photos[0], tmp_path / "data")
     before = files_below(tmp_path / "data")

@@ -272,6 +272,37 @@ def test_other_file_systems_that_tensorflow_knows_serve_as_well():
     assert sorted(tf.io.gfile.listdir("ram://folder")) == ["arrays.npz", "value.json"]
 
 
+# ---- folders --------------------------------------------------------------------------------------------------------
+
+
+def test_a_walk_goes_into_linked_folders_but_in_no_circle(tmp_path):
+    for name in ("photos/a/deep", "photos/b", "elsewhere/c"):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "file").touch()
+    (tmp_path / "photos/linked").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "photos/a/deep/up").symlink_to("../..")  # leads back to photos
+    (tmp_path / "elsewhere/c/self").symlink_to(".")
+    (tmp_path / "photos/a/other").symlink_to("../b")  # each leads to the other
+    (tmp_path / "photos/b/other").symlink_to("../a")
+    found = {
+        os.path.relpath(parent, tmp_path / "photos"): names for parent, _, names in files.walk(tmp_path / "photos")
+    }
+    with_file = {"a/deep", "a/other", "b", "b/other/deep", "linked/c"}
+    assert {parent for parent, names in found.items() if names == ["file"]} == with_file
+    assert found.keys() - with_file == {".", "a", "b/other", "linked"}
+
+
+def test_a_walk_goes_only_where_it_is_left_to_go_and_a_missing_folder_has_nothing(tmp_path):
+    (tmp_path / "a/b").mkdir(parents=True)
+    (tmp_path / "c").mkdir()
+    visited = []
+    for parent, folders, _ in files.walk(str(tmp_path)):
+        visited.append(os.path.relpath(parent, tmp_path))
+        folders[:] = [name for name in folders if name != "a"]
+    assert visited == [".", "c"]
+    assert list(files.walk(str(tmp_path / "missing"))) == []
+
+
 # ---- refusals -------------------------------------------------------------------------------------------------------
 
 
