@@ -1,5 +1,6 @@
 """predictions.csv: one line for each example that a model was asked about."""
 
+import codecs
 import csv
 
 import numpy as np
@@ -51,7 +52,7 @@ def write_predictions(path, inputs, probabilities, class_names, top_k=1, class_p
     if class_probabilities:
         columns += [(name, map("{:.6f}".format, probabilities[:, each])) for each, name in enumerate(class_names)]
     with files.explain_refusal(path, "make room, or choose another --predict_output."):
-        with files.replacing(path) as file:
-            writer = csv.writer(file, lineterminator="\n")
+        with files.replacing(path, "wb") as file:  # names of files may be any bytes
+            writer = csv.writer(codecs.getwriter("utf-8")(file, "surrogateescape"), lineterminator="\n")
             writer.writerow(name for name, _ in columns)
             writer.writerows(zip(*(values for _, values in columns)))

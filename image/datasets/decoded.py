@@ -223,4 +223,4 @@ def report_skipped(num_skipped, splits, data_dir):
     print(f"{num_skipped} images cannot be read and are left out; all are listed in {path}:")
     with files.open_file(path, "rb") as file:
         for line in itertools.islice(file, NUM_SHOWN):
-            print("  " + line.decode(errors="surrogateescape").rstrip("\n").split("\t")[-1])
+            print("  " + line.decode(errors="replace").rstrip("\n").split("\t")[-1])

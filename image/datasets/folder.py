@@ -97,4 +97,10 @@ def _class_folders(folder, flag):
             f"{flag}={folder!r} has {len(outside)} images that lie in no class folder, such as {min(outside)}: "
             "move them into a folder with the name of their class, or into unlabeled_dir."
         )
-    return tuple(sorted(name for name in folders if name[0] != "."))
+    class_names = sorted(name for name in folders if name[0] != ".")
+    wrong = [name for name in class_names if name.encode(errors="ignore").decode() != name]
+    if wrong:
+        raise ValueError(
+            f"{flag}={folder!r} has the class {os.fsencode(wrong[0])}, which is not UTF-8: rename its folder."
+        )
+    return tuple(class_names)

@@ -227,6 +227,20 @@ def test_unreadable_images_are_left_out_counted_and_listed(photos, tmp_path, cap
     assert "4 images cannot be read" in capsys.readouterr().out  # nor does a second run keep silent
 
 
+def test_names_of_files_may_be_any_bytes_but_those_of_classes_not(photos, tmp_path, capsys):
+    root, names = photos[0], [os.fsdecode(name) for name in (b"caf\xe9.png", b"\xff.png")]
+    shutil.copy(root / "more/00.png", root / "more" / names[0])
+    (root / "more" / names[1]).write_bytes(b"")
+    run_folder(root, tmp_path / "data", aug_mode="online")
+    assert f"  {root}/more/\N{REPLACEMENT CHARACTER}.png cannot be read as an image (" in capsys.readouterr().out
+    listed = (tmp_path / "data/unreadable_images.txt").read_bytes()
+    assert listed.startswith(os.fsencode(root) + b"/more/\xff.png\t") and listed.count(b"\n") == 1
+    assert record_format.read_facts(str(tmp_path / "data")).extra_size == 7
+    (root / "train/cat").rename(root / "train" / os.fsdecode(b"ch\xe2t"))
+    message = r"train_dir=.* has the class b'ch\\xe2t', which is not UTF-8: rename its folder\."
+    assert_refused(message, *folder_arguments(root, tmp_path / "data"))
+
+
 def test_all_kinds_of_images_go_into_one_data_set(tmp_path):
     rng = np.random.default_rng(0)
     noise = rng.integers(0, 256, [40, 60, 3], np.uint8)

@@ -1,6 +1,7 @@
 """utils/predictions.py: the table that image.main and text.main write."""
 
 import csv
+import os
 
 import numpy as np
 import pytest
@@ -18,6 +19,14 @@ def test_predictions_are_a_table_of_inputs_labels_and_probabilities(tmp_path):
         ["a, b.png", "dog", "0.750000", "0.250000", "0.750000"],
         ["two\nlines", "cat", "0.900000", "0.900000", "0.100000"],
     ]
+
+
+def test_names_of_files_may_be_any_bytes(tmp_path):
+    path, names = tmp_path / "predictions.csv", [b"caf\xe9.png", "café.png".encode(), b"\xff\n.png"]
+    write_predictions(str(path), list(map(os.fsdecode, names)), PROBABILITIES, ("x", "y", "z"))
+    assert path.read_bytes().startswith(b"input,label,probability,x,y,z\ncaf\xe9.png,y,0.500000,")
+    with open(path, newline="", encoding="utf-8", errors="surrogateescape") as file:
+        assert [os.fsencode(row["input"]) for row in csv.DictReader(file)] == names
 
 
 PROBABILITIES = np.float32([[0.2, 0.5, 0.3], [0.9, 0.05, 0.05], [0.86, 0.04, 0.1]])
