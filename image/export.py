@@ -6,6 +6,7 @@ probabilities = model.predict_proba(images)     # uint8 [n, size, size, 3] → f
 
 import collections
 import dataclasses
+import itertools
 import os
 
 import numpy as np
@@ -16,6 +17,7 @@ from image.datasets import image_files
 from utils import files, saved_models
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
+BLOCK = 256  # image files that are predicted at once
 
 
 def export(model, facts, export_dir):
@@ -48,7 +50,7 @@ def load(export_dir):
     inputs = {"images": [facts.image_size, facts.image_size, 3]}
     serve = saved_models.load(export_dir, inputs, facts.num_classes)
 
-    def predict_proba(images, batch_size=256):
+    def predict_proba(images, batch_size=BLOCK):
         check_images(images, facts.image_size)
         parts = [images[start : start + batch_size] for start in range(0, len(images), batch_size)]
         outputs = [serve(images=tf.constant(part))["probabilities"].numpy() for part in parts]
@@ -79,8 +81,35 @@ def read_images(path, image_size):
         images = files.read_array(path, advice="write it with np.save.")
         check_images(images, image_size)
         return [str(number) for number in range(len(images))], images
+    paths = _find_files(path)
+    return paths, np.stack(list(_read_files(paths, image_size)))
+
+
+def predict_files(exported, path):
+    """What read_images and predict_proba make of a path: (names, probabilities), of image files a block at a time.
+
+    So memory holds the probabilities of all images, but few of the images; a .npy file is an array, and is held whole.
+    """
+    image_size = exported.facts.image_size
+    if path.endswith(".npy"):
+        names, images = read_images(path, image_size)
+        return names, exported.predict_proba(images)
+    paths = _find_files(path)
+    images = _read_files(paths, image_size)
+    blocks = iter(lambda: list(itertools.islice(images, BLOCK)), [])
+    return paths, np.concatenate([exported.predict_proba(np.stack(block)) for block in blocks])
+
+
+def _find_files(path):
     paths = [path] if files.is_file(path) else image_files.find_images(path)
     if not paths:
         endings = ", ".join(image_files.IMAGE_ENDINGS)
         raise ValueError(f"{path}: found no image files ({endings}) and no .npy file there.")
-    return paths, np.stack([image_files.read_image(name, image_size) for name in paths])
+    return paths
+
+
+def _read_files(paths, image_size):
+    for image in image_files.read_each(paths, image_size):
+        if isinstance(image, ValueError):
+            raise image
+        yield image

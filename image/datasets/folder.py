@@ -12,7 +12,6 @@ from image.datasets import decoded, image_files
 from utils import files
 
 FLAGS = {"train": "train_dir", "unlabeled": "unlabeled_dir", "test": "test_dir"}
-READ_AHEAD = 256  # images that are decoded at once
 
 
 def open_source(config):
@@ -76,17 +75,7 @@ class ImageFolder:
 
     def read(self, image_size, positions):
         """Yields the images at these positions, or for each the ValueError that tells why it cannot be read."""
-
-        def read_one(position):
-            try:
-                return image_files.read_image(self.paths[position], image_size)
-            except ValueError as error:
-                return error
-
-        positions = iter(positions)
-        with concurrent.futures.ThreadPoolExecutor() as executor:  # Pillow decodes without holding Python's lock
-            while part := list(itertools.islice(positions, READ_AHEAD)):
-                yield from executor.map(read_one, part)
+        return image_files.read_each((self.paths[position] for position in positions), image_size)
 
 
 def _class_folders(folder, flag):

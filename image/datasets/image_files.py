@@ -6,7 +6,9 @@ image = read_image(paths[0], image_size=64)            # uint8 [64, 64, 3]
 What is done to an image, and in which order, stands in docs/images.md.
 """
 
+import concurrent.futures
 import contextlib
+import itertools
 import os
 import threading
 
@@ -20,6 +22,7 @@ BACKGROUND = (255, 255, 255, 255)
 MAX_PIXELS = 89_478_485  # of one image: where Pillow begins to warn. Each takes up to 12 bytes of memory
 PIXELS_IN_FLIGHT = 1 << 26  # of all images that are decoded at the same time, unless a single one has more
 PIXELS_PER_BAND = 1 << 22  # that are converted at once
+READ_AHEAD = 256  # images that are decoded at once
 
 
 def find_images(folder):
@@ -60,6 +63,21 @@ def read_image(path, image_size):
         known = "it is no image that Pillow knows" if isinstance(error, UnidentifiedImageError) else str(error)
         reason = " ".join(known.split()) or type(error).__name__
         raise ValueError(f"{path} cannot be read as an image ({reason}): remove it or replace it.") from error
+
+
+def read_each(paths, image_size):
+    """Yields the image of each path, or the ValueError that tells why it cannot be read; reads ahead in threads."""
+
+    def read_one(path):
+        try:
+            return read_image(path, image_size)
+        except ValueError as error:
+            return error
+
+    paths = iter(paths)
+    with concurrent.futures.ThreadPoolExecutor() as executor:  # Pillow decodes without holding Python's lock
+        while part := list(itertools.islice(paths, READ_AHEAD)):
+            yield from executor.map(read_one, part)
 
 
 def check_pixels(what, width, height):

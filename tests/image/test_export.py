@@ -122,6 +122,24 @@ def test_an_array_file_is_read_as_it_is(tmp_path):
     np.testing.assert_array_equal(found, images)
 
 
+def test_image_files_are_predicted_in_blocks(exported, tmp_path, monkeypatch):
+    images, sizes = colored_images(5), []
+    for number, image in enumerate(images):
+        Image.fromarray(image).save(tmp_path / f"{number}.png")
+
+    def predict_proba(images):
+        sizes.append(len(images))
+        return exported[2].predict_proba(images)
+
+    monkeypatch.setattr(export, "BLOCK", 2)
+    names, found = export.predict_files(exported[2]._replace(predict_proba=predict_proba), str(tmp_path))
+    assert names == [str(tmp_path / f"{number}.png") for number in range(5)] and sizes == [2, 2, 1]
+    np.testing.assert_allclose(found, exported[2].predict_proba(images), rtol=1e-5, atol=1e-7)
+    (tmp_path / "3.png").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"3\.png cannot be read as an image \(.*\): remove it or replace it\."):
+        export.predict_files(exported[2], str(tmp_path))
+
+
 def test_a_folder_without_images_is_named(tmp_path):
     (tmp_path / "notes.txt").write_text("not an image")
     for path in (tmp_path, tmp_path / "missing"):

@@ -131,6 +131,19 @@ def test_an_array_is_classified_into_the_model_dir(model_dir, exported, tmp_path
     assert_rows_agree(rows, [str(number) for number in range(300)], images, exported)
 
 
+def test_images_are_not_all_held_in_memory_and_their_names_may_be_any_bytes(model_dir, exported, tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "load", lambda export_dir: exported)  # once is enough
+    monkeypatch.setattr(export, "read_images", None)
+    monkeypatch.setattr(export, "BLOCK", 2)
+    images, names = colored_images(5), [b"0.png", b"1.png", b"2.png", b"3.png", b"caf\xe9.png"]
+    for name, image in zip(names, images):
+        Image.fromarray(image).save(tmp_path / os.fsdecode(name))
+    run_main(main, "--do_predict", f"--model_dir={model_dir}", f"--predict_input={tmp_path}")
+    with open(model_dir / "predictions.csv", newline="", errors="surrogateescape") as file:
+        rows = list(csv.DictReader(file))
+    assert_rows_agree(rows, [str(tmp_path / os.fsdecode(name)) for name in names], images, exported)
+
+
 def test_inputs_that_cannot_be_classified_end_with_a_line_of_error(model_dir, exported, tmp_path, monkeypatch):
     monkeypatch.setattr(export, "load", lambda export_dir: exported)  # once is enough
     predict = ["--do_predict", f"--model_dir={model_dir}"]
