@@ -7,7 +7,7 @@ Config the network and the training.
 import dataclasses
 
 from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, choose_ops
-from image.datasets import TASK_NAMES
+from image.datasets import READ_BY, SOURCES, TASK_NAMES
 from image.models import MODELS
 from utils.schedules import LR_SCHEDULES
 from utils.settings import ObjectiveConfig, RecordsConfig, WorkConfig, config_class, setting
@@ -57,6 +57,11 @@ class PreprocessConfig(DataConfig, WorkConfig):
     use_extra: bool = setting(False, "SVHN: add its extra split to the unlabelled data.")
     allow_partial: bool = setting(False, "Take what there is when some of the official files are missing.")
 
+    def __post_init__(self):
+        super().__post_init__()
+        if self.task_name in SOURCES:  # what to do with others is told when they are opened
+            _check_read(self)
+
 
 @config_class(
     train_steps=500_000,
@@ -94,11 +99,28 @@ class Config(DataConfig, ObjectiveConfig):
             _check_others(self)
 
 
+def _check_read(config):
+    """Refuses settings that the data set does not read, which would be without effect."""
+    read = [name for name, task_names in READ_BY.items() if config.task_name in task_names]
+    for field in dataclasses.fields(config):
+        value = getattr(config, field.name)
+        if field.name in READ_BY and field.name not in read and value != field.default:
+            raise ValueError(
+                f"{field.name}={value!r} is for task_name={' and '.join(READ_BY[field.name])} only. Leave it away: "
+                f"task_name={config.task_name} reads {', '.join(read) or 'its own images alone'}."
+            )
+
+
 def _check_imagenet(config):
     if config.aug_mode != "online":
         raise ValueError(
             f"aug_mode={config.aug_mode}: ImageNet is augmented while training; there are no copies on disk. Use "
             "--aug_mode=online."
+        )
+    if config.sup_size != Config.sup_size:
+        raise ValueError(
+            f"sup_size={config.sup_size}: on ImageNet label_fraction says how many labels are used. Leave sup_size "
+            "away and use --label_fraction, such as 0.1 for a tenth."
         )
     if config.dev_size:
         raise ValueError(f"dev_size={config.dev_size}: ImageNet has no development split here; use --dev_size=0.")

@@ -16,8 +16,19 @@ OTHERS = {
     "arrays": "arrays in memory are for ImageClassifier. Save them to files, for --task_name=npz.",
 }
 TASK_NAMES = (*SOURCES, *OTHERS)
+# Settings of image.preprocess that only some data sets read; to give them with others is an error.
+READ_BY = {
+    "train_dir": ("folder",),
+    "unlabeled_dir": ("folder",),
+    "test_dir": ("folder",),
+    "train_file": ("npz",),
+    "unlabeled_file": ("npz",),
+    "test_file": ("npz",),
+    "flip": ("folder", "npz"),
+    "use_extra": ("svhn",),
+}
 
-__all__ = ["SOURCES", "TASK_NAMES", "Facts", "Source", "open_source"]
+__all__ = ["READ_BY", "SOURCES", "TASK_NAMES", "Facts", "Source", "open_source"]
 
 
 def open_source(config):

@@ -132,9 +132,11 @@ class OfficialFiles(NamedTuple):
 
 def open_official(facts, read_split, config):
     """Returns the Source; config: image.config.PreprocessConfig."""
-    if config.use_extra and not facts.extra_size:
-        known = ", ".join(facts.split_sizes)
-        raise ValueError(f"split='extra' does not exist for {facts.name}: use one of {known}, without --use_extra.")
+    if config.image_size not in (0, facts.image_size):
+        raise ValueError(
+            f"image_size={config.image_size}: the images of task_name={facts.name} have {facts.image_size} pixels and "
+            "are used as they are. Leave the flag away; task_name=folder and task_name=npz resize images."
+        )
     raw_data_dir = config.raw_data_dir or os.path.join("data", "raw", facts.name)
     return Source(facts, OfficialFiles(read_split, raw_data_dir, config.use_extra, config.allow_partial), {})
 

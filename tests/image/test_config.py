@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from augmentation.randaugment import choose_ops
-from image.config import Config
+from image.config import Config, PreprocessConfig
+from image.datasets import READ_BY, SOURCES
 
 IMAGENET = {"task_name": "imagenet", "aug_mode": "online"}
 CONTRADICTIONS = {
@@ -23,6 +24,7 @@ CONTRADICTIONS = {
     "tsa='sine': expected one of '', 'log', 'linear', 'exp'": {"tsa": "sine"},
     "aug_mode=offline: ImageNet is augmented while training.*Use --aug_mode=online": {"task_name": "imagenet"},
     "dev_size=5: ImageNet has no development split here": IMAGENET | {"dev_size": 5},
+    "sup_size=128000: on ImageNet label_fraction says.*use --label_fraction": IMAGENET | {"sup_size": 128_000},
     "label_fraction=0.0: expected more than 0, and at most 1": IMAGENET | {"label_fraction": 0.0},
     "label_fraction=1.5: expected at most 1": IMAGENET | {"label_fraction": 1.5},
     "image_size=-1: expected at least 0": {"image_size": -1},
@@ -36,6 +38,34 @@ CONTRADICTIONS = {
 def test_contradictions_are_explained(message):
     with pytest.raises(ValueError, match=message):
         Config(**CONTRADICTIONS[message])
+
+
+def test_what_a_data_set_does_not_read_is_refused_in_preprocessing():
+    fields = {field.name: field for field in dataclasses.fields(PreprocessConfig) if field.name in READ_BY}
+    assert fields.keys() == READ_BY.keys()
+    for task_name in SOURCES:
+        PreprocessConfig(task_name=task_name, **{name: field.default for name, field in fields.items()})
+        for name, field in fields.items():
+            given = {"task_name": task_name, name: True if field.type is bool else "photos"}
+            if task_name in READ_BY[name]:
+                assert getattr(PreprocessConfig(**given), name)
+            else:
+                message = f"{name}={given[name]!r} is for task_name={' and '.join(READ_BY[name])} only. .*task_name="
+                with pytest.raises(ValueError, match=message + task_name):
+                    PreprocessConfig(**given)
+
+
+@pytest.mark.parametrize(
+    "given, instead",
+    [
+        ({"task_name": "npz", "unlabeled_dir": "more"}, "train_file, unlabeled_file, test_file, flip"),
+        ({"task_name": "folder", "unlabeled_file": "x"}, "train_dir, unlabeled_dir, test_dir, flip"),
+        ({"task_name": "cifar10", "unlabeled_dir": "more"}, "its own images alone"),
+    ],
+)
+def test_what_it_reads_instead_is_named(given, instead):
+    with pytest.raises(ValueError, match=rf"Leave it away: task_name={given['task_name']} reads {instead}\."):
+        PreprocessConfig(**given)
 
 
 def test_sharpening_and_the_confidence_mask_can_be_switched_off():

@@ -166,14 +166,22 @@ def test_an_unknown_data_set_is_refused():
     "task_name, advice", [("imagenet", "with `python -m image.imagenet_index`"), ("arrays", "Save them to files")]
 )
 def test_data_that_are_not_preprocessed_are_refused_with_advice(task_name, advice):
-    with pytest.raises(ValueError, match=f"task_name={task_name}: .*{advice}"):
-        open_source(task_name)
+    for settings in ({}, {"unlabeled_dir": "more"}):
+        with pytest.raises(ValueError, match=f"task_name={task_name}: .*{advice}"):
+            open_source(task_name, **settings)
 
 
 @pytest.mark.parametrize("task_name", ["cifar10", "digits"])
 def test_only_svhn_has_an_extra_split(task_name):
-    with pytest.raises(ValueError, match=f"split='extra' does not exist for {task_name}: use one of train, test"):
+    with pytest.raises(ValueError, match=f"use_extra=True is for task_name=svhn only.*task_name={task_name} reads"):
         open_source(task_name, use_extra=True)
+
+
+@pytest.mark.parametrize("task_name", ["cifar10", "svhn", "digits"])
+def test_published_images_keep_their_size(task_name):
+    assert open_source(task_name, image_size=32).facts.image_size == 32
+    with pytest.raises(ValueError, match=f"image_size=64: the images of task_name={task_name} have 32 pixels"):
+        open_source(task_name, image_size=64)
 
 
 def test_an_unknown_label_order_is_refused():

@@ -382,7 +382,8 @@ def assert_ends_with_error(message, *arguments):
         ({"unsup_size": 41}, "unsup_size=41 is out of range: use 1 to 40, or 0 for all images"),
         ({"ops": "Blur"}, r"ops must be different names among Invert, .*unknown=\['Blur'\]"),
         ({"num_ops": 3, "aug_ops": "cutout"}, "but aug_ops=cutout: only randaugment has any"),
-        ({"use_extra": True}, "split='extra' does not exist for cifar10: use one of train, test"),
+        ({"use_extra": True}, "use_extra=True is for task_name=svhn only. Leave it away: task_name=cifar10 reads"),
+        ({"image_size": 64}, "image_size=64: the images of task_name=cifar10 have 32 pixels.* Leave the flag away"),
     ],
 )
 def test_a_draw_that_cannot_be_made_is_refused_before_anything_is_written(raw, tmp_path, settings, message):
