@@ -148,7 +148,7 @@ class StatisticsBuilder:
     def __init__(self):
         self.num_texts = 0
         self._ids = _GrowingNumbers()
-        self._sums = np.zeros((3, 0), np.int64)  # text_counts, word_counts, term_frequencies
+        self._sums = np.zeros((3, 0), np.int64)  # text_counts, word_counts, term_frequencies; may have room for more
 
     def add(self, words_of_texts):
         """Adds a list of texts, each a list of words."""
@@ -169,7 +169,7 @@ class StatisticsBuilder:
     def merge(self, other):
         """Adds all that another builder has seen."""
         word_ids = self._number(other._ids, len(other._ids))
-        self._sums[:, word_ids] += other._sums
+        self._sums[:, word_ids] += other._sums[:, : len(word_ids)]
         self.num_texts += other.num_texts
 
     def finish(self, score="code"):
@@ -181,8 +181,9 @@ class StatisticsBuilder:
 
     def _number(self, words, count):
         word_ids = np.fromiter(map(self._ids.__getitem__, words), np.int64, count)
-        num_new = len(self._ids) - self._sums.shape[1]
-        self._sums = np.pad(self._sums, ((0, 0), (0, num_new)))
+        size = self._sums.shape[1]
+        if len(self._ids) > size:  # to twice the size: each block has some new words, for which not all is copied
+            self._sums = np.pad(self._sums, ((0, 0), (0, max(len(self._ids), 2 * size) - size)))
         return word_ids
 
 

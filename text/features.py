@@ -32,6 +32,8 @@ FLAGS = flags.FLAGS
 TEXTS_PER_SHARD = 512  # what a kill can lose; divides SHARD_SIZE
 PIECES_PER_BATCH = 4096
 LENGTH_STEP = 8
+# What changes the features, but none of the weights, by which an encoder is known. Sets of before lack these settings.
+CONFIG_SETTINGS = ("num_hidden_layers", "num_attention_heads", "hidden_act")
 
 
 # ---- the encoder ----------------------------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ def write_features(config, data, augmented=True, **work_settings):
       work_settings: workers, runner, beam_args, replicas, worker_id of WorkConfig.
 
     Returns:
-      {place: records.RecordSet} of features.
+      {place: records.RecordSet} of features, as write returns them.
     """
     common = describe_encoder(config, data) | describe_features(config)
     encode = functools.partial(encode_shard, network_settings(config, config.max_seq_length))
@@ -170,11 +172,13 @@ def write_features(config, data, augmented=True, **work_settings):
 def describe_encoder(config, data):
     """Settings of all sets: what texts went through what."""
     checksum = bert_weights.checksum(config.init_checkpoint)
-    return {"encoder_sha256": checksum, "tokenization": dataclasses.asdict(data.tokenization)}
+    encoder_config = BertConfig.read(network_settings(config, config.max_seq_length)[1])
+    described = {"encoder_sha256": checksum} | {name: getattr(encoder_config, name) for name in CONFIG_SETTINGS}
+    return described | {"tokenization": dataclasses.asdict(data.tokenization)}
 
 
 def write(folder, sources, common, encode, advice, verify=False, replicas=1, worker_id=0, **workers):
-    """Writes what is missing of some sets.
+    """Writes what is missing of some sets, or this replica's share of it.
 
     Args:
       sources: {place below folder: Source}; common: settings of all sets; encode: as write_sets takes it.
@@ -182,17 +186,19 @@ def write(folder, sources, common, encode, advice, verify=False, replicas=1, wor
       workers: arguments of work.start_workers.
 
     Returns:
-      {place: records.RecordSet}
+      {place: records.RecordSet} of those that are whole: all, unless other replicas owe some of their shards.
     """
-    plans = [create_plan(os.path.join(folder, place), source) for place, source in sources.items()]
+    plans = {place: create_plan(os.path.join(folder, place), source, common) for place, source in sources.items()}
     with _alone(folder, replicas), work.start_workers(folder, **workers) as ordered_map:
         with records.explain_damage([source.record_set for source in sources.values()]):
-            write_sets(plans, common, encode, find_inputs, ordered_map, replicas, worker_id)
+            write_sets(plans.values(), {}, encode, find_inputs, ordered_map, replicas, worker_id)
 
     def read(place):
-        return records.read_set(os.path.join(folder, place), common, advice, verify or sources[place].labelled)
+        plan = plans[place]
+        return records.read_set(plan.set_dir, plan.settings, advice, verify or sources[place].labelled)
 
-    return {place: read(place) for place in sources}
+    whole = [place for place, plan in plans.items() if replicas == 1 or records.read_info(plan.set_dir)["complete"]]
+    return {place: read(place) for place in whole}
 
 
 @contextlib.contextmanager
@@ -207,12 +213,20 @@ def _alone(folder, replicas):
         yield
 
 
-def create_plan(set_dir, source):
+def create_plan(set_dir, source, common):
     # The originals are the same beside every copy, whatever it was made by.
     left_out = record_format.COPY_SETTINGS if source.view == "original" and not source.labelled else ()
     described = {name: value for name, value in source.record_set.settings.items() if name not in left_out}
-    settings, count = {"view": source.view, "records": described}, source.record_set.num_examples
-    return SetPlan(set_dir, source, count, settings, (source.view, source.labelled), TEXTS_PER_SHARD)
+    settings = _known_settings(set_dir, common) | {"view": source.view, "records": described}
+    content = source.view, source.labelled
+    return SetPlan(set_dir, source, source.record_set.num_examples, settings, content, TEXTS_PER_SHARD)
+
+
+def _known_settings(set_dir, common):
+    """`common`, but for those of CONFIG_SETTINGS that a set of before does not tell."""
+    is_there = tf.io.gfile.exists(os.path.join(set_dir, "info.json"))
+    stored = records.read_info(set_dir)["settings"] if is_there else common
+    return {name: value for name, value in common.items() if name in stored or name not in CONFIG_SETTINGS}
 
 
 def find_inputs(source, shards):
@@ -259,36 +273,48 @@ def open_features(config, workers=1):
     sets = write_features(config, data, config.unsup_ratio > 0, workers=workers)
 
     def labelled(place):
-        return read_features(sets[place], data.facts.num_classes) if place in sets else None
+        return read_features(sets[place], num_classes=data.facts.num_classes) if place in sets else None
 
     sup_dir = os.path.basename(record_format.sup_dir(config))
     parts = [labelled(place) for place in (f"{sup_dir}/train", f"{sup_dir}/dev", "test")]
-    copies = [place for place in sets if place.startswith("unsup/") and place != "unsup/original"]
-    augmented = [read_features(sets[place]).features for place in copies]
+    copies = [sets[place] for place in sets if place.startswith("unsup/") and place != "unsup/original"]
     features = FeatureData(
         data.facts.class_names,
         *parts,
         original=read_features(sets["unsup/original"]).features,
-        augmented=np.concatenate(augmented) if augmented else None,
+        augmented=read_features(*copies).features if copies else None,
     )
     return data, features
 
 
-def read_features(record_set, num_classes=0):
-    """All features of a set: Labelled, whose labels are None unless the set has `num_classes` classes."""
+def read_features(*record_sets, num_classes=0):
+    """All features of some sets, one set after the other.
+
+    They may take most of the memory, so there are never more than two copies of them, and one in the end: the tensor
+    that a training takes its batches from.
+
+    Returns:
+      Labelled: features, a float16 tensor; labels, an array, or None unless the sets have `num_classes` classes.
+    """
     keys = {"features": tf.io.FixedLenFeature([], tf.string)}
     keys |= {"label": tf.io.FixedLenFeature([], tf.int64)} if num_classes else {}
-    with files.explain_damage(record_set.directory, "delete it, so that it is computed again."):
-        serialized = tf.data.TFRecordDataset(record_set.paths).batch(record_set.num_examples).get_single_element()
-        parsed = {key: value.numpy() for key, value in tf.io.parse_example(serialized, keys).items()}
-        if len(set(map(len, parsed["features"]))) > 1:
-            raise ValueError("its features are of several widths")
-        features = np.frombuffer(b"".join(parsed["features"]), "<f2").reshape(record_set.num_examples, -1)
-        if not features.size or not np.isfinite(features).all():
-            raise ValueError("it holds features that are not finite")
-        if num_classes and not 0 <= parsed["label"].min() <= parsed["label"].max() < num_classes:
-            raise ValueError(f"it holds labels of none of {num_classes} classes")
-    return Labelled(features, parsed.get("label"))
+    blocks, labels, widths = [], [], set()
+    with tf.device("CPU"):
+        for record_set in record_sets:
+            with files.explain_damage(record_set.directory, "delete it, so that it is computed again."):
+                for serialized in tf.data.TFRecordDataset(record_set.paths).batch(SHARD_SIZE):
+                    parsed = tf.io.parse_example(serialized, keys)
+                    widths |= set(tf.strings.length(parsed["features"]).numpy())
+                    if len(widths) > 1:
+                        raise ValueError("its features are of several widths")
+                    blocks.append(tf.io.decode_raw(parsed["features"], tf.float16))
+                    if not np.size(blocks[-1]) or not np.isfinite(blocks[-1]).all():
+                        raise ValueError("it holds features that are not finite")
+                    if num_classes:
+                        labels.append(parsed["label"].numpy())
+                        if not 0 <= labels[-1].min() <= labels[-1].max() < num_classes:
+                            raise ValueError(f"it holds labels of none of {num_classes} classes")
+        return Labelled(tf.concat(blocks, axis=0), np.concatenate(labels) if num_classes else None)
 
 
 # ---- from the command line ------------------------------------------------------------------------------------------
@@ -302,16 +328,20 @@ def define_flags():
 def main():
     config = settings.from_flags(FeaturesConfig)
     work.check_runner(config.runner, config.beam_args)
-    data = input_pipeline.open_data(config, with_unlabeled=config.data_type != "sup")
+    if FLAGS.export_features and config.data_type == "sup":
+        raise ValueError("export_features with data_type=sup: expected all, or unsup.")
+    wanted = {"with_unlabeled": config.data_type != "sup", "with_labelled": config.data_type != "unsup"}
+    data = input_pipeline.open_data(config, **wanted)
     names = ("workers", "runner", "beam_args", "replicas", "worker_id")
     work_settings = {name: getattr(config, name) for name in names}
     sets = write_features(config, data, **work_settings)
     count = sum(record_set.num_examples for record_set in sets.values())
     print(f"features of {count:,} texts are in {features_dir(config)}")
-    if flags.FLAGS.export_features:
-        if "unsup/original" not in sets:
-            raise ValueError(f"export_features with data_type={config.data_type}: expected all, or unsup.")
-        files.write_arrays(flags.FLAGS.export_features, unlabeled=read_features(sets["unsup/original"]).features)
+    if FLAGS.export_features and "unsup/original" not in sets:
+        print(f"export_features={FLAGS.export_features} is left to the last of replicas={config.replicas}.")
+    elif FLAGS.export_features:
+        unlabeled = np.asarray(read_features(sets["unsup/original"]).features)
+        files.write_arrays(FLAGS.export_features, unlabeled=unlabeled)
 
 
 if __name__ == "__main__":

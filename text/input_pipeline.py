@@ -28,11 +28,12 @@ MIN_WINDOWS = 8  # in a pass; were there fewer, the same text would often come t
 # ---- which records --------------------------------------------------------------------------------------------------
 
 
-def open_data(config, with_unlabeled=None):
+def open_data(config, with_unlabeled=None, with_labelled=True):
     """Finds and checks all records that a run needs, before its first step.
 
     Args:
       with_unlabeled: whether it needs the unlabelled texts; None: if its unsup_ratio says so.
+      with_labelled: whether it needs the labelled sets and the test set.
 
     Returns:
       Data: facts, tokenization, and lists of records.RecordSet; `dev` and `test` are empty where there are none.
@@ -43,16 +44,18 @@ def open_data(config, with_unlabeled=None):
     expected = {"max_seq_length": config.max_seq_length}
     advice = f"Train with --max_seq_length={tokenization.max_seq_length}, or preprocess into another folder."
     record_format.check_tokenization(config.data_dir, tokenization, expected, advice)
-    sup_dir = record_format.sup_dir(config)
-    read_set = functools.partial(_read_set, config, facts, tokenization)
-    sup = [read_set(os.path.join(sup_dir, "train"))]
-    dev = [read_set(os.path.join(sup_dir, "dev"))] if config.dev_size else []
-    test_dir = os.path.join(config.data_dir, "test")  # a user's own files may have no test set
-    test = [read_set(test_dir)] if tf.io.gfile.exists(test_dir) else []
-    unsup = []
+    sup, dev, test, unsup = [], [], [], []
+    if with_labelled:
+        sup_dir = record_format.sup_dir(config)
+        read_set = functools.partial(_read_set, config, facts, tokenization)
+        sup = [read_set(os.path.join(sup_dir, "train"))]
+        dev = [read_set(os.path.join(sup_dir, "dev"))] if config.dev_size else []
+        test_dir = os.path.join(config.data_dir, "test")  # a user's own files may have no test set
+        test = [read_set(test_dir)] if tf.io.gfile.exists(test_dir) else []
     if config.unsup_ratio if with_unlabeled is None else with_unlabeled:
         aug_ops = text_ops.split_ops(config.aug_ops)
         unsup = [copy for aug_op in aug_ops for copy in _read_copies(config, facts, tokenization, aug_op)]
+        _check_texts(unsup)
     return Data(facts, tokenization, sup, unsup, dev, test)
 
 
@@ -71,6 +74,22 @@ def _read_copies(config, facts, tokenization, aug_op):
     for copy in copies:
         record_format.check_records(copy, facts, tokenization, record_format.VIEWS, num_checked=1)
     return copies
+
+
+def _check_texts(copies):
+    """Refuses copies of different texts; frozen features pair those of all copies with one set of originals."""
+    first = copies[0]
+    for copy in copies[1:]:
+        if _texts_of(copy) != _texts_of(first):
+            raise ValueError(
+                f"{copy.directory} ({copy.num_examples:,} texts) and {first.directory} ({first.num_examples:,}) were "
+                "made of different unlabelled texts: expected the same in all copies. Preprocess with all --aug_ops "
+                "from the same files, into another folder."
+            )
+
+
+def _texts_of(copy):
+    return copy.num_examples, copy.settings.get("texts_sha256")
 
 
 def _advice(config, data_type):

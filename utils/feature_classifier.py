@@ -32,7 +32,7 @@ def load(export_dir):
     serve = saved_models.load(export_dir, {"features": [facts.width]}, len(facts.class_names))
 
     def predict_proba(examples):
-        examples = features.check_features("features", examples, facts.width).astype(np.float32)
+        examples = features.check_features("features", examples, facts.width).astype(np.float32, copy=False)
         return serve(features=tf.constant(examples))["probabilities"].numpy()
 
     return Exported(facts, predict_proba)

@@ -47,6 +47,7 @@ class HeadConfig(RecordsConfig, AdamConfig):
     """A training on features."""
 
 
+# Of what follows, an array may also be a tensor of TensorFlow.
 class Labelled(NamedTuple):
     features: np.ndarray  # floating point [number, width]
     labels: np.ndarray  # int64 [number]
@@ -109,9 +110,15 @@ def set_head_weights(network, weights):
 
 def compute_statistics(features):
     """Mean and deviation of each feature over the examples; a feature that never changes gets the deviation 1."""
+    features = np.asarray(features)  # without a copy, also of a tensor
     mean = features.mean(axis=0, dtype=np.float64)
-    blocks = [features[start : start + BLOCK] for start in range(0, len(features), BLOCK)]
-    deviation = np.sqrt(sum(np.square(block - mean).sum(axis=0) for block in blocks) / len(features))
+
+    def sum_squares(block):
+        deviations = block - mean
+        return np.square(deviations, out=deviations).sum(axis=0)
+
+    blocks = (features[start : start + BLOCK] for start in range(0, len(features), BLOCK))
+    deviation = np.sqrt(sum(map(sum_squares, blocks)) / len(features))
     # Rounding leaves a constant feature a tiny deviation, by which nothing must be divided.
     constant = deviation <= 1e-6 * np.maximum(np.abs(mean), 1e-6)
     if constant.all():
@@ -133,7 +140,13 @@ def train_and_evaluate(config, data, model_dir, strategy, do_train=True, do_eval
     Returns:
       The content of result.json, as a dict.
     """
+    if config.unsup_ratio and data.original is None:
+        raise ValueError(
+            f"unsup_ratio={config.unsup_ratio}, but there are no unlabelled examples: give unlabeled and augmented, or "
+            "train without them, with --unsup_ratio=0."
+        )
     statistics = compute_statistics(data.sup.features if data.original is None else data.original)
+    data = as_tensors(data if config.unsup_ratio else data._replace(original=None, augmented=None))
     create_network = functools.partial(create_head, data.width, len(data.class_names), statistics)
 
     def evaluation_set(part):
@@ -165,12 +178,21 @@ def identify(data):
     }
 
 
+def as_tensors(data):
+    """The same FeatureData in tensors, which all datasets that are made of them share."""
+
+    def convert(values):
+        return None if values is None else tf.convert_to_tensor(values)
+
+    with tf.device("CPU"):  # where batches are put together
+        return FeatureData(data.class_names, *tf.nest.map_structure(convert, data[1:]))
+
+
 @as_written
 def create_train_dataset(config, data, start_step=0, share=WHOLE):
     """A share of the global batches for the steps start_step, start_step + 1, …, as a function of seed and step."""
-    sup, labels = tf.constant(data.sup.features), tf.constant(data.sup.labels)
-    if config.unsup_ratio:
-        original, augmented = tf.constant(data.original), tf.constant(data.augmented)
+    data = as_tensors(data)
+    (sup, labels), original, augmented = data.sup, data.original, data.augmented
 
     def take(features, rows):
         return tf.cast(tf.gather(features, rows), tf.float32)
@@ -289,7 +311,7 @@ def check_features(name, features, width=None):
     if width not in (None, features.shape[1]):
         raise ValueError(f"{name} are {features.shape[1]} wide, expected {width}, as wide as the labelled ones.")
     with np.errstate(over="ignore"):  # what is too large becomes infinite
-        features = features.astype(np.float16 if features.dtype == np.float16 else np.float32)
+        features = features.astype(np.float16 if features.dtype == np.float16 else np.float32, copy=False)
     if not np.isfinite(features).all():
         row = int(np.argmin(np.isfinite(features).all(axis=1)))
         raise ValueError(f"{name}[{row}] holds a number that is not finite: leave such examples out.")

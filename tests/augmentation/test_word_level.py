@@ -120,6 +120,23 @@ def test_merged_builders_equal_one_builder():
     assert_same(merged.finish(), build(texts + texts))
 
 
+def test_a_table_of_words_that_grows_with_every_merge_is_copied_seldom(monkeypatch):
+    parts, merged, copies = [StatisticsBuilder() for _ in range(100)], StatisticsBuilder(), []
+    texts = [["always", f"once {number}"] for number in range(len(parts))]
+    for part, text in zip(parts, texts):
+        part.add([text])
+    pad = np.pad
+    monkeypatch.setattr(np, "pad", lambda *arguments: copies.append(arguments) or pad(*arguments))
+    for part in parts:
+        merged.merge(part)
+    assert len(copies) < 10
+    assert_same(merged.finish(), build(texts))
+    twice = StatisticsBuilder()
+    for _ in range(2):
+        twice.merge(merged)  # which has room for more words than it has seen
+    assert_same(twice.finish(), build(texts + texts))
+
+
 def test_texts_may_come_with_their_words_numbered():
     texts = [*TINY, [], *create_texts(300)]
     words, word_ids, row_splits = number_words(texts)

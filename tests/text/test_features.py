@@ -1,7 +1,9 @@
 """Frozen features of texts: computed once, kept with the records, trained on; then the layers above them."""
 
 import dataclasses
+import json
 import os
+import pathlib
 import shutil
 import threading
 
@@ -155,13 +157,47 @@ def test_what_a_stop_left_unfinished_is_taken_up(bert_dir, tmp_path, monkeypatch
     np.testing.assert_array_equal(stored.augmented, whole.augmented)
 
 
+def run_program(config, **more):
+    names = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "sup_size", "aug_ops", "pooling")
+    flags = {name: getattr(config, name) for name in names} | {"workers": 1} | more
+    run_main(features, *(f"--{name}={value}" for name, value in flags.items()))
+
+
+def test_replicas_share_the_work_and_the_last_one_completes_it(bert_dir, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(features, "TEXTS_PER_SHARD", 16)
+    config = tiny_config(write_user_records(tmp_path, bert_dir), bert_dir, **FROZEN | {"dev_size": 0})
+    exported = tmp_path / "features.npz"
+    for worker_id in (2, 0, 1):
+        assert not exported.exists()
+        run_program(config, replicas=3, worker_id=worker_id, export_features=exported)
+        output = capsys.readouterr().out
+        assert ("sets wait for shards of other workers (replicas=3)" in output) == (worker_id != 1)
+        assert ("features.npz is left to the last of replicas=3" in output) == (worker_id != 1)
+    counts = count_encoded(monkeypatch)
+    _, stored = features.open_features(config)
+    assert not counts
+    np.testing.assert_array_equal(np.load(exported)["unlabeled"], stored.original)
+    shutil.rmtree(features.features_dir(config))
+    _, alone = features.open_features(config)
+    np.testing.assert_array_equal(stored.augmented, alone.augmented)
+
+
+def test_features_of_unlabelled_texts_need_no_labelled_ones(bert_dir, tmp_path):
+    config = tiny_config(write_user_records(tmp_path, bert_dir, data_type="unsup"), bert_dir, **FROZEN)
+    run_program(config, data_type="unsup", export_features=tmp_path / "features.npz")
+    assert os.listdir(features.features_dir(config)) == ["unsup"]
+    assert np.load(tmp_path / "features.npz")["unlabeled"].shape == (64, 16)
+    with pytest.raises(SystemExit, match="sup-size_4/train holds no records. Run `python -m text.preprocess"):
+        run_program(config, data_type="all")
+    with pytest.raises(SystemExit, match="export_features with data_type=sup: expected all, or unsup"):
+        run_program(config, data_type="sup", export_features=tmp_path / "more.npz")
+
+
 @pytest.mark.slow
 def test_processes_write_the_same_features_and_the_trainer_takes_them(bert_dir, tmp_path, monkeypatch):
     data_dir = write_user_records(tmp_path, bert_dir)
     config = tiny_config(data_dir, bert_dir, **FROZEN | {"dev_size": 0})
-    flags = ("task_name", "data_dir", "init_checkpoint", "max_seq_length", "sup_size", "aug_ops", "pooling")
-    more = ("--workers=2", f"--export_features={tmp_path}/features.npz")
-    run_main(features, *(f"--{name}={getattr(config, name)}" for name in flags), *more)
+    run_program(config, workers=2, export_features=tmp_path / "features.npz")
     counts = count_encoded(monkeypatch)
     _, stored = features.open_features(config)
     assert not counts
@@ -196,6 +232,18 @@ def test_stored_features_that_do_not_fit_are_refused(tmp_path, changes, reason):
         features.read_features(record_set, num_classes=2)
 
 
+def test_sets_are_read_one_after_the_other_and_in_their_order(tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "SHARD_SIZE", 2)  # records that are read at once
+    values = np.random.default_rng(0).normal(size=[2, 5, 3]).astype("<f2")
+    sets = [
+        write_set(tmp_path / str(number), [{"features": row.tobytes(), "label": number} for row in part])
+        for number, part in enumerate(values)
+    ]
+    found, labels = features.read_features(*sets, num_classes=2)
+    np.testing.assert_array_equal(found, values.reshape(10, 3))
+    assert labels.tolist() == 5 * [0] + 5 * [1] and features.read_features(sets[0]).labels is None
+
+
 def test_a_second_process_waits_for_the_features_of_the_first(bert_dir, tmp_path, capsys):
     config = tiny_config(write_user_records(tmp_path, bert_dir, dev_sizes=(8,)), bert_dir, **FROZEN)
     folder, released = features.features_dir(config), threading.Event()
@@ -226,6 +274,27 @@ def test_features_of_other_weights_and_of_another_layer_lie_apart(config, tmp_pa
         features.features_dir(dataclasses.replace(config, feature_layer=layers)) for layers in ("1", "2", "1,2")
     }
     assert len(folders) == 5
+
+
+def test_features_of_another_configuration_are_refused_and_those_of_before_stay_in_use(
+    bert_dir, data_dir, tmp_path, monkeypatch
+):
+    config = tiny_config(data_dir, bert_dir, **FROZEN | {"feature_layer": "2"})
+    changed = json.loads(pathlib.Path(bert_dir, "config.json").read_text()) | {"num_attention_heads": 4}
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    other = dataclasses.replace(config, bert_config_file=str(tmp_path / "config.json"))
+    _, stored = features.open_features(config)
+    with pytest.raises(ValueError, match="other settings .num_attention_heads: found 2, expected 4.. Delete that fold"):
+        features.open_features(other)
+    for path in pathlib.Path(features.features_dir(config)).rglob("info.json"):
+        info = json.loads(path.read_text())
+        for name in ("num_hidden_layers", "num_attention_heads", "hidden_act"):
+            del info["settings"][name]
+        path.write_text(json.dumps(info))
+    counts = count_encoded(monkeypatch)
+    _, again = features.open_features(config)
+    assert not counts
+    np.testing.assert_array_equal(stored.original, again.original)
 
 
 def test_plain_texts_can_be_embedded(bert_dir):

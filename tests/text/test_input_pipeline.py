@@ -355,6 +355,19 @@ def test_unfinished_records_are_refused(data_dir, tmp_path):
     tf.io.gfile.rmtree(os.path.dirname(set_dir))
 
 
+def test_copies_of_different_texts_are_refused(data_dir, tmp_path):
+    shutil.copytree(data_dir, tmp_path / "data")
+    config = create_config(str(tmp_path / "data"), aug_ops="unif-0.1+unif-0.2+unif-0.3")
+    for aug_op, checksum in (("unif-0.1", "a"), ("unif-0.2", "a"), ("unif-0.3", "b")):
+        settings = {"aug_op": aug_op, "texts_sha256": checksum}
+        write_set(record_format.copy_dir(config.data_dir, aug_op, 0), 8, settings, False, augmented_by=1)
+    message = r"unif-0.3/copy-000 \(8 texts\) and .*unif-0.1/copy-000 \(8\) were made of different unlabelled texts"
+    with pytest.raises(ValueError, match=message):
+        input_pipeline.open_data(config)
+    config.aug_ops = "unif-0.1+unif-0.2"
+    assert len(input_pipeline.open_data(config).unsup) == 2
+
+
 def test_records_that_contradict_the_description_beside_them_are_refused(data_dir, tmp_path):
     folder = shutil.copytree(data_dir, tmp_path / "records")
     description = json.loads((folder / "dataset.json").read_text())

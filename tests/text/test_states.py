@@ -2,6 +2,8 @@
 
 import dataclasses
 import glob
+import json
+import pathlib
 import shutil
 
 import numpy as np
@@ -114,6 +116,14 @@ def test_states_are_computed_once_and_shared_by_runs(config, monkeypatch):
     shutil.rmtree(kept.test[0].directory)
     open_both(config)
     assert counts == [12]
+
+
+def test_states_of_another_configuration_of_the_encoder_are_refused(config, tmp_path):
+    open_both(config)
+    changed = json.loads(pathlib.Path(config.init_checkpoint, "config.json").read_text()) | {"hidden_act": "relu"}
+    (tmp_path / "config.json").write_text(json.dumps(changed))
+    with pytest.raises(ValueError, match="other settings .hidden_act: found 'gelu', expected 'relu'.. Delete that fol"):
+        open_both(dataclasses.replace(config, bert_config_file=str(tmp_path / "config.json")))
 
 
 def test_damaged_states_and_settings_that_leave_no_frozen_layer_are_refused(config, tmp_path):

@@ -75,6 +75,11 @@ def test_statistics_of_16_bits_and_of_several_blocks_are_those_of_all_examples(d
     np.testing.assert_allclose(halved, expected, rtol=1e-2, atol=1e-2)
 
 
+def test_statistics_of_a_tensor_are_those_of_the_array(data):
+    for found, expected in zip(*map(features.compute_statistics, (tf.constant(data.original), data.original))):
+        np.testing.assert_array_equal(found, expected)
+
+
 def test_features_that_are_all_constant_are_refused():
     with pytest.raises(ValueError, match="all 3 features are the same for all 5 unlabelled examples"):
         features.compute_statistics(np.full([5, 3], 0.1, np.float32))
@@ -110,6 +115,16 @@ def test_both_views_of_a_batch_are_of_the_same_examples_and_all_copies_come_by(d
     assert len(np.unique(np.concatenate(first))) == 2 * NUM_UNLABELED
 
 
+def test_all_streams_of_a_run_share_one_copy_of_the_features(data):
+    tensors = features.as_tensors(data)
+    again = features.as_tensors(tensors)
+    assert again.original is tensors.original and again.augmented is tensors.augmented
+    assert again.test.features is tensors.test.features and again.dev is None
+    config = HeadConfig(**TINY)
+    of_arrays, of_tensors = (next(iter(features.create_train_dataset(config, part))) for part in (data, tensors))
+    tf.nest.map_structure(np.testing.assert_array_equal, of_arrays, of_tensors)
+
+
 # ---- runs -----------------------------------------------------------------------------------------------------------
 
 
@@ -120,6 +135,12 @@ def test_uda_on_features_is_better_than_the_labels_alone(data, tmp_path):
     supervised = run(dataclasses.replace(settings, unsup_ratio=0), data, tmp_path / "supervised")
     assert uda["accuracy"] > 0.95 and uda["accuracy"] > supervised["accuracy"]
     assert uda["task_name"] == "features" and uda["sup_size"] == 4
+
+
+def test_a_run_on_unlabelled_examples_that_are_not_there_is_refused_before_it_begins(data, tmp_path):
+    with pytest.raises(ValueError, match="unsup_ratio=3, but there are no unlabelled examples: give unlabeled and aug"):
+        run(HeadConfig(**TINY), data._replace(original=None, augmented=None), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 def test_a_stopped_run_ends_with_the_weights_of_a_whole_one(data, tmp_path):
@@ -230,6 +251,12 @@ def test_copies_are_laid_out_one_after_the_other():
     data = features.create_data(**arrays | {"augmented": copies})
     np.testing.assert_array_equal(data.augmented[NUM_UNLABELED:], data.original)
     assert isinstance(data, FeatureData) and isinstance(data.sup, Labelled)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_checked_features_are_not_copied(dtype):
+    values = np.ones([3, 2], dtype)
+    assert features.check_features("features", values) is values
 
 
 GOOD = create_arrays()
