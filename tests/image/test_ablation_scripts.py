@@ -28,27 +28,24 @@ def root(tmp_path):
     return SimpleNamespace(path=tmp_path, environment=environment)
 
 
-def write_finished_run(model_dir, error_rate):
-    model_dir.mkdir(parents=True)
-    (model_dir / "result.json").write_text(json.dumps({"error_rate": error_rate}))
-    (model_dir / "metrics.jsonl").write_text(json.dumps({"step": 1, "loss": 2.0, "test_accuracy": 0.5}) + "\n")
-
-
 def test_an_ablation_trains_what_is_missing_and_writes_its_table(root):
     write_cifar10(root.path / "data/raw/cifar10")
     runs = root.path / "runs/ablation_unlabeled_size"
-    write_finished_run(runs / "10_unlabelled_0", error_rate=0.5)
     flags = TINY_RUN | {"train_steps": 2, "eval_steps": 1, "aug": "crop_flip", "strategy": "one_device"}
     command = [
         "bash",
         "scripts/run_ablation_unlabeled_size.sh",
         *(f"--{name}={value}" for name, value in flags.items()),
     ]
-    settings = {"SEEDS": "0 1", "SIZES": "10", "SUP_SIZE": "20", "PREPROCESS_FLAGS": "--allow_partial --workers=1"}
-    process = subprocess.run(command, cwd=root.path, env=root.environment | settings, capture_output=True, text=True)
-    assert process.returncode == 0, process.stderr
+    settings = {"SIZES": "10", "SUP_SIZE": "20", "PREPROCESS_FLAGS": "--allow_partial --workers=1"}
+    finished = runs / "10_unlabelled_0/result.json"
+    for seeds in ("0", "0 1"):
+        environment = root.environment | settings | {"SEEDS": seeds}
+        process = subprocess.run(command, cwd=root.path, env=environment, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        finished.write_text(json.dumps(json.loads(finished.read_text()) | {"error_rate": 0.5}))
     assert "runs/ablation_unlabeled_size/10_unlabelled_0 is finished" in process.stdout
-    assert {path.name for path in (runs / "10_unlabelled_0").iterdir()} == {"result.json", "metrics.jsonl"}
+    assert process.stdout.count("cifar10: accuracy") == 1  # that of the other one
     config = json.loads((runs / "10_unlabelled_1/config.json").read_text())
     assert (config["unsup_size"], config["seed"], config["sup_size"], config["aug_mode"]) == (10, 1, 20, "online")
     error_rate = json.loads((runs / "10_unlabelled_1/result.json").read_text())["error_rate"]
