@@ -76,9 +76,10 @@ every_unit = pytest.mark.parametrize("unit", UNITS)
 
 # ---- what a command starts ------------------------------------------------------------------------------------------
 
+# The line is written at once: workers may start at the same moment.
 RECORD_CALL = """#!/bin/sh
-printf '%s\\037' "$@" >> "$CALLS"
-echo >> "$CALLS"
+line=$(printf '%s\\037' "$@")
+printf '%s\\n' "$line" >> "$CALLS"
 """
 
 
