@@ -36,7 +36,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
     data = input_pipeline.open_data(config)
     tokenizer = record_format.load_tokenizer(config.data_dir, data.tokenization)
     check_parts(config, strategy)
-    stream_config, identity = config, records.identify(labelled=data.sup, unlabelled=data.unsup)
+    stream_config, identity = config, records.identify(data)
     if config.keep_states:
         data = states.open_states(config, data)
         stream_config = dataclasses.replace(config, shuffle_buffer=states.limit_memory(config, data.layout))
@@ -110,9 +110,8 @@ def train_frozen(config, model_dir, strategy, do_train=True, do_eval=True):
         encoder = text_features.load_network(*text_features.network_settings(config, config.max_seq_length))
         export([encoder, model.evaluation_network], data, tokenizer, export_dir)
 
-    identity = records.identify(labelled=data.sup, unlabelled=data.unsup)
     run = config, feature_data, model_dir, strategy, do_train, do_eval
-    return features.train_and_evaluate(*run, export_whole, identity)
+    return features.train_and_evaluate(*run, export_whole, records.identify(data))
 
 
 def train_head(config, model_dir, strategy, do_train):
@@ -133,8 +132,7 @@ def train_head(config, model_dir, strategy, do_train):
         weights.extend(features.get_head_weights(model.evaluation_network))
 
     data, feature_data = text_features.open_features(head_config)
-    identity = records.identify(labelled=data.sup, unlabelled=data.unsup)
-    run = (os.path.join(model_dir, "head"), strategy, do_train, False, keep_weights, identity)
+    run = (os.path.join(model_dir, "head"), strategy, do_train, False, keep_weights, records.identify(data))
     features.train_and_evaluate(head_config, feature_data, *run)
     return weights
 

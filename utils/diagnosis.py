@@ -188,14 +188,14 @@ def learnt_by_heart(lines, config):
     if not losses or not confidences or max(losses) > 1e-3 or mean(confidences) > 0.8:
         return None
     # Annealing keeps the network from becoming surer than a threshold: docs/results.md has what both together cost.
-    all_count = " with --uda_confidence_thresh=-1" if config.get("uda_confidence_thresh", -1) > 0 else ""
+    without_threshold = " with --uda_confidence_thresh=-1" if config.get("uda_confidence_thresh", -1) > 0 else ""
     return (
         f"The labelled loss is {mean(losses):.1g} at step {early[-1]['step']} of {config['train_steps']}, while the "
         f"confidence on augmented unlabelled examples is {mean(confidences):.2f}.",
         "Labels that are known by heart teach nothing more, and make the network too sure before the unlabelled data "
         "have had their say.",
-        f"Use --tsa={'exp' if config.get('sup_size', 0) <= 1000 else 'log'}{all_count}, which leaves out labelled "
-        "examples that are known already.",
+        f"Use --tsa={'exp' if config.get('sup_size', 0) <= 1000 else 'log'}{without_threshold}, which leaves out "
+        "labelled examples that are known already.",
     )
 
 

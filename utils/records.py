@@ -233,8 +233,9 @@ def read_set(set_dir, expected, advice, verify=True):
     return RecordSet(set_dir, paths, info["num_examples"], info["settings"], checksum)
 
 
-def identify(**parts):
-    """{name: checksum of these RecordSets}, for those that are not empty: what utils.training.Job has as `data`."""
+def identify(data):
+    """What utils.training.Job has as `data`: checksums of the RecordSets in data.sup and data.unsup."""
+    parts = {"labelled": data.sup, "unlabelled": data.unsup}
     return {
         name: files.checksum_of(record_set.sha256.encode() for record_set in part)
         for name, part in parts.items()
