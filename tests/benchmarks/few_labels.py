@@ -29,13 +29,13 @@ def run_uda(config, model_dir):
     """Accuracy and minutes of one draw."""
     start, result = time.time(), os.path.join(model_dir, "result.json")
     shared = {name: getattr(config, name) for name in ("data_dir", "sup_size", "label_seed", "max_seq_length")}
-    flags = ["--recipe=frozen", "--task_name=csv", f"--init_checkpoint={ENCODER}", f"--seed={config.label_seed}"]
+    flags = ["--recipe=frozen", "--task_name=csv", f"--init_checkpoint={ENCODER}"]
     flags += [f"--{name}={value}" for name, value in shared.items()]
     sources = {name: getattr(config, name) for name in ("train_file", "unlabeled_file", "test_file")}
     sources = [f"--{name}={value}" for name, value in sources.items() if value]
     keep = [] if config.trunc_keep_right else ["--notrunc_keep_right"]
     for program in (["text.preprocess", *flags, *sources, *keep], ["text.main", "--do_train", "--do_eval", *flags]):
-        more = [f"--model_dir={model_dir}"] if program[0] == "text.main" else []
+        more = [f"--model_dir={model_dir}", f"--seed={config.label_seed}"] if program[0] == "text.main" else []
         subprocess.run([sys.executable, "-m", *program, *more], check=True, stdout=subprocess.DEVNULL)
     return 100 * files.read_json(result)["accuracy"], (time.time() - start) / 60
 
