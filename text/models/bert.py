@@ -11,6 +11,7 @@ from text.models.dropout import Dropout
 from utils import files
 from utils.features import add_head
 from utils.random_state import create_counter, draw_seed
+from utils.tracing import as_written
 
 ACTIVATIONS = {
     "gelu": tf.keras.activations.gelu,  # BERT's: the exact form, with erf
@@ -164,6 +165,10 @@ class Encoder(BertEncoderV2):
 
         States are what the layers below those gave: [batch, length, width].
         """
+        return self._call(inputs)  # Keras reads the arguments of call, which a decorator would hide
+
+    @as_written
+    def _call(self, inputs):
         if "states" not in inputs:
             return super().call(inputs)
         outputs = [inputs["states"]]
