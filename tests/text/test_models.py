@@ -6,6 +6,7 @@ import json
 import numpy as np
 import pytest
 import tensorflow as tf
+from official.nlp.modeling.networks import BertEncoderV2
 
 from tests.text.small_bert import CONFIG, create_features
 from text import models
@@ -16,6 +17,8 @@ from text.models.bert import BertConfig, Encoder, create_bert
 from text.models.dropout import Dropout
 from utils.settings import ObjectiveConfig
 from utils.uda_model import UDAModel
+
+control_status_ctx = tf.__internal__.autograph.control_status_ctx
 
 FEATURES = create_features()
 LABELS = np.array([0, 1, 2, 0])
@@ -199,6 +202,20 @@ def test_padding_does_not_matter_up_to_the_last_position(pooling):
     logits = network(FEATURES)
     assert logits.shape == (4, 3) and logits.dtype == tf.float32
     np.testing.assert_allclose(network(padded(FEATURES, 16)), logits, atol=1e-6)
+
+
+def test_the_encoder_is_built_without_autograph(monkeypatch):
+    """AutoGraph would rewrite all of tf-models-official's layers first: most of the time to build a network."""
+    call, found = BertEncoderV2.call, []
+
+    def observed_call(self, inputs):
+        found.append((tf.is_symbolic_tensor(inputs["input_word_ids"]), control_status_ctx().status.name))
+        return call(self, inputs)
+
+    monkeypatch.setattr(BertEncoderV2, "call", observed_call)
+    create_small_network()
+    assert (True, "DISABLED") in found
+    assert {status for _, status in found} == {"DISABLED"}
 
 
 def test_both_inputs_matter(network):
