@@ -56,7 +56,9 @@ def write_texts(config, path):
 def run_setfit(config, peer_python, folder):
     path = os.path.join(folder, "texts.json")
     write_texts(config, path)
-    command = [peer_python, PEER, encoders.locate(ENCODER), path, str(config.max_seq_length), str(config.label_seed)]
+    cut = "left" if config.trunc_keep_right else "right"
+    options = map(str, (config.max_seq_length, cut, config.label_seed))
+    command = [peer_python, PEER, encoders.locate(ENCODER), path, *options]
     output = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     result = json.loads(output.splitlines()[-1])
     return 100 * result["accuracy"], result["train_minutes"] + result["test_minutes"]

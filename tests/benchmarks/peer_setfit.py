@@ -1,8 +1,9 @@
 """SetFit on the texts of one draw, with its own defaults, for a Python that has setfit: the other side of few_labels.
 
-    OTHER/bin/python tests/benchmarks/peer_setfit.py ENCODER_FOLDER TEXTS.json MAX_LENGTH SEED
+    OTHER/bin/python tests/benchmarks/peer_setfit.py ENCODER_FOLDER TEXTS.json MAX_LENGTH CUT SEED
 
-TEXTS.json has train_texts, train_labels, test_texts, test_labels. The last line printed is a JSON object.
+TEXTS.json has train_texts, train_labels, test_texts, test_labels. CUT, left or right, is where texts that are too long
+lose their pieces. The last line printed is a JSON object.
 """
 
 import json
@@ -17,13 +18,14 @@ from sklearn.linear_model import LogisticRegression
 
 
 def main():
-    folder, texts_path, max_length, seed = sys.argv[1], sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+    folder, texts_path, max_length, cut, seed = sys.argv[1:]
     with open(texts_path, encoding="utf-8") as file:
         texts = json.load(file)
-    encoder = models.Transformer(folder, max_seq_length=max_length)
+    encoder = models.Transformer(folder, max_seq_length=int(max_length))
+    encoder.tokenizer.truncation_side = cut
     body = SentenceTransformer(modules=[encoder, models.Pooling(encoder.get_word_embedding_dimension(), "mean")])
     model = SetFitModel(model_body=body, model_head=LogisticRegression())
-    arguments = TrainingArguments(seed=seed, report_to="none", show_progress_bar=False, save_strategy="no")
+    arguments = TrainingArguments(seed=int(seed), report_to="none", show_progress_bar=False, save_strategy="no")
     train_set = Dataset.from_dict({"text": texts["train_texts"], "label": texts["train_labels"]})
     start = time.time()
     Trainer(model=model, args=arguments, train_dataset=train_set).train()
