@@ -10,7 +10,7 @@ from augmentation.randaugment import AUGMENTATIONS, OP_NAMES, choose_ops
 from image.datasets import READ_BY, SOURCES, TASK_NAMES
 from image.models import MODELS
 from utils.schedules import LR_SCHEDULES
-from utils.settings import ObjectiveConfig, RecordsConfig, WorkConfig, config_class, setting
+from utils.settings import AugmentationConfig, ObjectiveConfig, RecordsConfig, config_class, setting
 
 
 @config_class()
@@ -46,7 +46,7 @@ class DataConfig(RecordsConfig):
 
 
 @config_class()
-class PreprocessConfig(DataConfig, WorkConfig):
+class PreprocessConfig(DataConfig, AugmentationConfig):
     raw_data_dir: str = setting("", "Folder with the official files; default data/raw/<task_name>.")
     train_dir: str = setting("", "folder: labelled images, those of each class in a folder of its name.")
     test_dir: str = setting("", "folder: test images, in folders as those of train_dir; may be left out.")

@@ -12,7 +12,15 @@ from text.models import MODELS
 from text.models.bert import POOLINGS
 from utils import features
 from utils.features import AdamConfig
-from utils.settings import ReadingConfig, RecordsConfig, Settings, WorkConfig, config_class, setting
+from utils.settings import (
+    AugmentationConfig,
+    ReadingConfig,
+    RecordsConfig,
+    Settings,
+    WorkConfig,
+    config_class,
+    setting,
+)
 
 # A frozen encoder and a linear classifier: minutes on a CPU.
 FROZEN = features.RECIPE | {"trainable_layers": 0, "aug_ops": "tf_idf-0.3"}
@@ -59,7 +67,7 @@ class DataConfig(RecordsConfig):
 
 
 @config_class()
-class PreprocessConfig(DataConfig, SourceConfig, WorkConfig):
+class PreprocessConfig(DataConfig, SourceConfig, AugmentationConfig):
     test_file: str = setting("", "csv: texts to test on; may be left out.")
     trunc_keep_right: bool = setting(True, "Keep the end of a text that is too long, not its beginning.")
     text_prefix: str = setting("auto", "What every text begins with, '' for nothing; auto: what the encoder wants.")

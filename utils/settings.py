@@ -160,10 +160,9 @@ class RecordsConfig(Settings):
 
 @config_class()
 class WorkConfig(Settings):
-    """How preprocessing writes its records; the records themselves depend on `seed` alone."""
+    """How a program that writes records shares its work; the records do not depend on it."""
 
     data_type: str = setting("all", "sup: labelled and test sets; unsup: unlabelled sets.", ("all", "sup", "unsup"))
-    seed: int = setting(0, "Seed of the augmentation.", minimum=0)
     runner: str = setting("local", "local: processes on this machine; beam: Apache Beam.", ("local", "beam"))
     beam_args: str = setting("", "beam: its own flags, such as --runner=DaskRunner, in quotes.")
     workers: int = setting(os.cpu_count() or 1, "local: number of processes.", minimum=1)
@@ -174,6 +173,13 @@ class WorkConfig(Settings):
         super().__post_init__()
         if self.worker_id >= self.replicas:
             raise ValueError(f"worker_id={self.worker_id}: expected less than replicas={self.replicas}.")
+
+
+@config_class()
+class AugmentationConfig(WorkConfig):
+    """How preprocessing writes its records, and how it augments."""
+
+    seed: int = setting(0, "Seed of the augmentation.", minimum=0)
 
 
 # ---- values ---------------------------------------------------------------------------------------------------------
