@@ -1,11 +1,13 @@
 """Frozen features of texts: computed once, kept with the records, trained on; then the layers above them."""
 
+import contextlib
 import dataclasses
 import json
 import os
 import pathlib
 import shutil
-import threading
+import time
+import types
 
 import numpy as np
 import pytest
@@ -244,20 +246,14 @@ def test_sets_are_read_one_after_the_other_and_in_their_order(tmp_path, monkeypa
     assert labels.tolist() == 5 * [0] + 5 * [1] and features.read_features(sets[0]).labels is None
 
 
-def test_a_second_process_waits_for_the_features_of_the_first(bert_dir, tmp_path, capsys):
+def test_a_second_process_waits_for_the_features_of_the_first(bert_dir, tmp_path, capsys, monkeypatch):
     config = tiny_config(write_user_records(tmp_path, bert_dir, dev_sizes=(8,)), bert_dir, **FROZEN)
-    folder, released = features.features_dir(config), threading.Event()
+    folder, first = features.features_dir(config), contextlib.ExitStack()
     os.makedirs(folder)
-
-    def hold():
-        with locks.hold(folder, "another process", ""):
-            released.wait(60)
-
-    thread = threading.Thread(target=hold)
-    thread.start()
-    threading.Timer(2, released.set).start()
+    first.enter_context(locks.hold(folder, "another process", ""))
+    # The first process ends while the second waits.
+    monkeypatch.setattr(locks, "time", types.SimpleNamespace(sleep=lambda _: first.close(), time=time.time))
     features.open_features(config)
-    thread.join()
     assert "is in use by another process that computes these features, process" in capsys.readouterr().err
 
 
