@@ -7,9 +7,9 @@
 # The experiments, with their commands and minutes, are in results/experiments.json. Finished runs are kept in runs/small
 # and skipped; one that was stopped goes on. --jobs=2 makes two runs at once, each on half of the cores: networks as small
 # as these are done sooner so. oneDNN's kernels are used on every processor (docs/performance.md). With the version of
-# TensorFlow, the processor and the number of cores of the runs in results/, digits are expected to agree to the digit; else means
-# may differ by the tolerance of the experiment. --add adds what is new to results/, from which `python -m utils.results write` makes the
-# tables and plots of the documents.
+# TensorFlow, the processor and the number of cores of the runs in results/, digits are expected to agree to the digit;
+# else means may differ by the tolerance of the experiment. --add adds what is new to results/, from which
+# `python -m utils.results write` makes the tables and plots of the documents.
 # Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes six hours of a core, everything else some more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
