@@ -107,7 +107,8 @@ def pretrain(config, model_dir, strategy, workers=1):
         return {"loss": sum(value for name, value in metrics.items() if name.endswith("_loss"))} | metrics
 
     if step == 0:
-        write_initial_metrics(model_dir, config, evaluate_dev())
+        initial = {f"dev_{name}": value for name, value in evaluate_dev().items()}
+        training.write_initial_metrics(config, model_dir, initial)
     if step < config.train_steps:
         dev_metrics = ("loss", *model.test_metrics)
         training.train(
@@ -138,13 +139,6 @@ def create_model(config, encoder_config):
     if config.init_checkpoint:
         bert_weights.load_weights(network, config.init_checkpoint)
     return PretrainingModel(network)
-
-
-def write_initial_metrics(model_dir, config, metrics):
-    """The first line of metrics.jsonl: what the texts held out cost before the first step."""
-    writer = run_dir.MetricsWriter(model_dir, -1, config.train_steps)
-    writer.write(0, {f"dev_{name}": value for name, value in metrics.items()})
-    writer.close()
 
 
 def create_result(config, model_dir, step):

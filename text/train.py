@@ -73,6 +73,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
         class_names=data.facts.class_names,
         create_unlabeled=create_unlabeled if data.unsup else None,
         data=identity,
+        starts_trained=head is not None,
     )
     return training.run(job, config, model_dir, strategy, do_train, do_eval)
 

@@ -267,7 +267,7 @@ def learning_rate_too_high(lines, config):
         return None
     rate = config.get("learning_rate", 0)
     return (
-        f"The labelled loss was {losses[0]:.3g} in the first {lines[0]['step']} steps and is now "
+        f"The labelled loss was {losses[0]:.3g} in the first {seen[0]['step']} steps and is now "
         f"{mean(losses[-RECENT:]):.3g}, with an accuracy of {mean(accuracies):.0%} on the labelled examples and "
         f"learning_rate={rate:g}.",
         "Few labels are easily learnt; if they are not, each update overshoots, or has broken the network.",
@@ -276,7 +276,8 @@ def learning_rate_too_high(lines, config):
 
 
 def input_is_slower(lines, config):
-    waits = recent(lines[1:], "input_wait_ratio")  # the first line has the filling of buffers in it
+    seen = [line for line in lines if "input_wait_ratio" in line]
+    waits = recent(seen[1:], "input_wait_ratio")  # the first one has the filling of buffers in it
     # Below a third the step would not gain more than half of its speed.
     if not waits or min(waits) < 1 / 3 or run_seconds(lines, config) < SHORT:
         return None
@@ -307,12 +308,13 @@ def development_accuracy_falls(lines, config):
     # More than chance: two standard errors of an accuracy on so few examples, and two points.
     if max(last) > best - max(2 * _chance_error(best, config), 0.02):
         return None
+    # Before step 0 there was the first of two stages: no number of steps of the second is better.
+    steps = f"--train_steps={best_step}, which also lets the learning rate fall by then, or " if best_step else ""
     return (
         f"The accuracy on the development split was {best:.1%} at step {best_step} and is {last[-1]:.1%} at step "
         f"{evaluations[-1][0]}.",
         "The training goes on in a direction that is no longer that of the task; the best checkpoint is kept and used.",
-        f"Use --train_steps={best_step}, which also lets the learning rate fall by then, or a lower --unsup_coeff or "
-        "--learning_rate.",
+        f"Use {steps}a lower --unsup_coeff or --learning_rate.",
     )
 
 

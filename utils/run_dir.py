@@ -239,6 +239,8 @@ class MetricsWriter:
         self.summaries.flush()
 
     def time_left(self, step):
+        if step == 0:
+            return "?"  # no step has been made that would tell
         seconds = (time.time() - self.start_time) / max(step - self.start_step, 1) * (self.train_steps - step)
         return tqdm.format_interval(seconds)
 

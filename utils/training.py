@@ -33,6 +33,7 @@ class Job(NamedTuple):
     create_unlabeled: Callable | None = None  # from a Share: training batches, to look at unlabelled examples
     sup_size: int | None = None  # labelled examples, where the setting of this name does not tell
     data: dict | None = None  # {"labelled": checksum, …} of what is trained on, for run_dir.prepare
+    starts_trained: bool = False  # by an earlier stage: then the network may be best as it comes
 
 
 def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
@@ -61,6 +62,8 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     evaluate_dev, evaluate_test = evaluation_of(job.dev), evaluation_of(job.test)
     if do_train and step < config.train_steps:
         with records.explain_damage(job.record_sets):
+            if job.starts_trained and step == 0:
+                evaluate_start(config, model_dir, checkpoints, evaluate_dev, evaluate_test)
             train(model, config, model_dir, checkpoints, step, create_batches, evaluate_dev, evaluate_test)
 
     cluster.wait_for_all(strategy)  # the chief has written what all restore now
@@ -88,6 +91,26 @@ def precision(name):
         yield
     finally:
         tf.keras.mixed_precision.set_global_policy(before)
+
+
+def evaluate_start(config, model_dir, checkpoints, evaluate_dev, evaluate_test):
+    """Evaluates a network that is already trained, before the first step; the arguments are those of train."""
+    metrics = {}
+    if evaluate_dev:
+        metrics["dev_accuracy"] = evaluate_dev()["accuracy"]
+        checkpoints.save_if_best(0, metrics["dev_accuracy"])
+    if evaluate_test and config.eval_steps:
+        values = evaluate_test()
+        metrics |= {f"test_{name}": values[name] for name in accuracies(values)}
+    if metrics:
+        write_initial_metrics(config, model_dir, metrics)
+
+
+def write_initial_metrics(config, model_dir, metrics):
+    """Begins metrics.jsonl with a line of step 0."""
+    writer = run_dir.MetricsWriter(model_dir, -1, config.train_steps)
+    writer.write(0, metrics)
+    writer.close()
 
 
 def train(

@@ -378,6 +378,25 @@ def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path)
     assert sorted(batch["label"].numpy()) == sorted(labels)
 
 
+def test_a_second_stage_that_spoils_the_first_ends_with_the_first(config, tmp_path):
+    rate = {"learning_rate": 1.0, "warmup_steps": 0, "ema_decay": 0.0}  # breaks the encoder
+    layers = dataclasses.replace(config, **LAYERS | rate | {"eval_steps": 3})
+    run(layers, tmp_path)
+    head, best = (files.read_json(str(tmp_path / name)) for name in ("head/best.json", "best.json"))
+    lines = run_dir.read_metrics(str(tmp_path))
+    assert [line["step"] for line in lines] == [0, 3, 6]
+    assert best == {"step": 0, "dev_accuracy": lines[0]["dev_accuracy"]}
+    assert best["dev_accuracy"] == head["dev_accuracy"] > max(line["dev_accuracy"] for line in lines[1:])
+    assert files.read_json(str(tmp_path / "result.json"))["accuracy"] == pytest.approx(lines[0]["test_accuracy"])
+    # A run that was killed before its first checkpoint begins again, with one line of each step.
+    for name in ("checkpoints", "best"):
+        shutil.rmtree(tmp_path / name)
+    (tmp_path / "best.json").unlink()
+    run(layers, tmp_path)
+    assert [line["step"] for line in run_dir.read_metrics(str(tmp_path))] == [0, 3, 6]
+    assert files.read_json(str(tmp_path / "best.json")) == best
+
+
 @pytest.mark.slow
 def test_a_run_of_two_stages_that_was_stopped_ends_like_a_whole_one(config, tmp_path):
     layers = dataclasses.replace(config, **LAYERS | {"model_dropout": 0.1, "ema_decay": 0.9, "keep_states": True})

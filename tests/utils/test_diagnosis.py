@@ -200,9 +200,19 @@ def test_a_line_without_the_metrics_of_a_rule_is_no_error():
     assert told == []
 
 
+@pytest.mark.parametrize("first, advised", [(0, False), (10, True)])
+def test_no_steps_at_all_are_never_advised(first, advised):
+    falling = zip(range(first, first + 50, 10), (0.9, 0.8, 0.7, 0.7, 0.7))
+    lines = [{"step": step, "dev_accuracy": accuracy} for step, accuracy in falling]
+    (finding,) = diagnosis.diagnose(lines, {"train_steps": 50, "dev_size": 10_000})
+    assert f"90.0% at step {first} and" in finding.saw
+    assert ("--train_steps=10" in finding.advice) == ("--train_steps" in finding.advice) == advised
+
+
 @pytest.mark.parametrize("waits, found", [([0.9, 0.5, 0.5, 0.4], 1), ([0.9, 0.2, 0.1, 0.5], 0), ([0.9, 0.9, 0.9], 0)])
 def test_input_that_is_waited_for_is_found_in_several_lines_after_the_first(waits, found):
     lines = [{"step": step, "input_wait_ratio": wait} for step, wait in enumerate(waits, start=1)]
+    lines.insert(0, {"step": 0, "dev_accuracy": 0.5})  # before the second of two stages
     findings = diagnosis.diagnose(lines, {"train_steps": 100, "aug_mode": "online"})
     assert [finding.name for finding in findings] == ["input slower than the step"] * found
     assert all("--aug_mode=offline" in finding.advice for finding in findings)
