@@ -299,7 +299,8 @@ def others():
         methods = list(group(read_runs(path_of(experiment))))
         if methods:
             pairs = [name for method in methods[1:] for name in (method, methods[0])]
-            parts = [f"### {title_of(experiment).capitalize()}\n", table(experiment), margins(experiment, *pairs)]
+            title = title_of(experiment)
+            parts = [f"### {title[:1].upper()}{title[1:]}\n", table(experiment), margins(experiment, *pairs)]
             sections.append("\n".join([*parts, plot(experiment)]))
         else:
             missing.append(f"`{experiment}`")

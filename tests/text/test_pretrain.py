@@ -498,12 +498,13 @@ def test_the_logits_are_those_that_numpy_computes_from_the_checkpoint(config, ne
     np.testing.assert_allclose(logits["nsp"], bert_numpy.pooled(*texts) @ kernel.T + bias, atol=1e-5)
 
 
-def test_heads_that_a_checkpoint_lacks_start_anew_and_share_the_embeddings(config, folder, tmp_path):
+def test_heads_that_a_checkpoint_lacks_start_anew_and_share_the_embeddings(config, folder, tmp_path, caplog):
     weights = small_bert.without(bert_weights.read_weights(config.init_checkpoint), "cls/")
     checkpoint = small_bert.write_hugging_face(tmp_path, weights, encoder_config(folder))
     network = pretrain.create_model(
         dataclasses.replace(config, init_checkpoint=checkpoint), encoder_config(folder)
     ).network
+    assert "has no head of a language model, as sentence encoders have none" in caplog.text
     features = {name: np.ones([1, 2], np.int32) for name in ("ids", "type_ids", "positions")}
     embeddings = bert_weights.named_variables(network)["bert/embeddings/word_embeddings"]
     before = network(features)["mlm"].numpy()

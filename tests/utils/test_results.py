@@ -51,7 +51,12 @@ def project(tmp_path, monkeypatch):
     (tmp_path / "docs").mkdir()
     experiments = {
         "tiny": TINY,
-        "other": {"like": "tiny", "summary": None, "methods": {"none": "", "log": "--tsa=log"}},
+        "other": {
+            "like": "tiny",
+            "title": "some of IMDb",
+            "summary": None,
+            "methods": {"none": "", "log": "--tsa=log"},
+        },
     }
     (tmp_path / "results/experiments.json").write_text(json.dumps(experiments))
     (tmp_path / "scripts").mkdir()
@@ -260,7 +265,7 @@ def test_other_experiments_have_sections_once_they_are_run(project):
     assert "Not run yet: `other`." in write_block(project, "others")
     write_runs(project, "other,none,20,0,0,0.3,,,,,", "other,log,20,0,0,0.2,,,,,", name="other")
     section = write_block(project, "others")
-    assert section.startswith("### Tiny `runs`\n\n|  | error rate | draws |\n") and "Not run yet" not in section
+    assert section.startswith("### Some of IMDb\n\n|  | error rate | draws |\n") and "Not run yet" not in section
     assert "- log against none: ahead in every draw" in section and "(plots/other.svg)" in section
 
 
