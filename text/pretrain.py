@@ -140,8 +140,8 @@ def create_model(config, encoder_config):
         report = bert_weights.load_weights(network, config.init_checkpoint)
         if any(name.startswith("cls/predictions/") for name in report.initial):
             logging.warning(
-                "%s has no head of a language model, as sentence encoders have none: a new one takes thousands of "
-                "steps, and what the encoder knows of sentences may be lost (docs/texts.md, in-domain pre-training).",
+                "%s has no head of a language model, as sentence encoders have none: it begins with a random one, and "
+                "what the encoder knows of sentences may be lost (docs/texts.md, in-domain pre-training).",
                 config.init_checkpoint,
             )
     return PretrainingModel(network)
