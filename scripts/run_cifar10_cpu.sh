@@ -7,9 +7,10 @@
 #
 # SIZES are numbers of labels, DRAWS seeds of the labelled images and of the training. METHODS ("supervised randaugment
 # uda") may be some of them. The network is WRN-DEPTH-2 (10) whose first convolution has stride 2; BATCH (64) labelled
-# images a step, and with UDA RATIO (2) times as many unlabelled ones and their copies; RATE (0.1); THRESHOLD (0.5), the
-# paper's β; EMA (0.999). COPIES (0) of each image are written before the training, 0.3 GB each; without them, images are
-# augmented while training.
+# images a step, and with UDA RATIO (2) times as many unlabelled ones and their copies; RATE (0.1, with fewer than 1,000
+# labels 0.03: supervised training, when it knows so few by heart, bursts with more); THRESHOLD (0.5), the paper's β; EMA
+# (0.999). COPIES (0) of each image are written before the training, 0.3 GB each; without them, images are augmented while
+# training.
 # To choose settings without the test images: DEV_SIZE=2000 OUTPUT_DIR=runs/cifar10_cpu_dev, and compare dev_accuracy in
 # the best.json of each run.
 # TF_ENABLE_ONEDNN_OPTS=1, which TensorFlow does not set on every processor, makes the step faster: docs/performance.md.
@@ -40,13 +41,14 @@ report=(--output="$output_dir/report.html")
 for draw in ${DRAWS:-0 1 2}; do
   for size in ${SIZES:-4000 1000 250}; do
     records=("${data[@]}" --sup_size="$size" --label_seed="$draw")
+    if ((size < 1000)); then rate=${RATE:-0.03}; else rate=${RATE:-0.1}; fi
     for method in ${METHODS:-supervised randaugment uda}; do
       read -ra method_flags <<< "${flags[$method]}"
       model_dir=${MODEL_DIR:-$output_dir/${method}_${size}_$draw}
       report+=(--run="${names[$method]}, $size labels=$model_dir")
       run=("${records[@]}" --seed="$draw")
       run+=(--wrn_depth="${DEPTH:-10}" --wrn_size=32 --wrn_stem_stride=2 --train_batch_size="${BATCH:-64}")
-      run+=(--learning_rate="${RATE:-0.1}" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps")
+      run+=(--learning_rate="$rate" --warmup_steps=100 --ema_decay="${EMA:-0.999}" --train_steps="$steps")
       run+=(--save_steps=1000 --max_save=2 --log_steps=200 --eval_steps=1000 "${method_flags[@]}" "$@")
       is_finished image.main "$model_dir" "${run[@]}" && continue
       python -m image.preprocess "${records[@]}" --raw_data_dir="${RAW_DATA_DIR:-data/raw/cifar10}" \
