@@ -25,10 +25,10 @@ from utils.settings import (
 # A frozen encoder and a linear classifier: minutes on a CPU.
 FROZEN = features.RECIPE | {"trainable_layers": 0, "aug_ops": "tf_idf-0.3"}
 # The same, and then the top layers.
-LAYERS = {"aug_ops": "tf_idf-0.3", "head_steps": 600, "trainable_layers": 2, "model_dropout": 0.0}
-LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 20.0, "uda_softmax_temp": 0.4, "ema_decay": 0.97}
-LAYERS |= {"learning_rate": 3e-4, "train_steps": 150, "warmup_steps": 15, "bias_correction": True}
-LAYERS |= {"save_steps": 75, "log_steps": 15, "keep_states": True}
+LAYERS = {"aug_ops": "tf_idf-0.3", "head_steps": 600, "trainable_layers": 2, "layer_decay": 0.8}
+LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 20.0, "uda_softmax_temp": 0.4, "ema_decay": 0.99}
+LAYERS |= {"learning_rate": 2e-5, "train_steps": 300, "warmup_steps": 30, "bias_correction": True}
+LAYERS |= {"save_steps": 100, "log_steps": 20, "keep_states": True}
 # The whole encoder, in fewer steps than the paper's, with an augmentation that needs nothing but the texts.
 FINETUNE = {"aug_ops": "tf_idf-0.3", "aug_copy": 2, "tsa": "linear", "train_steps": 1000, "warmup_steps": 100}
 FINETUNE |= {"save_steps": 200, "log_steps": 20}

@@ -18,7 +18,6 @@ from utils import files, labelled_subsets, record_stream, saved_models, training
 from utils.optimizers import create_bert_adamw
 from utils.record_stream import WHOLE
 from utils.settings import ObjectiveConfig, RecordsConfig, config_class, setting
-from utils.standardize import Standardize
 from utils.tracing import as_written
 from utils.uda_model import UDAModel
 
@@ -68,6 +67,17 @@ class FeatureData(NamedTuple):
 
 
 # ---- network --------------------------------------------------------------------------------------------------------
+
+
+class Standardize(layers.Layer):
+    """Brings each feature to mean 0 and deviation 1, by numbers that are weights of the network but never trained."""
+
+    def build(self, shape):
+        self.mean = self.add_weight("mean", shape[-1:], initializer="zeros", trainable=False)
+        self.deviation = self.add_weight("deviation", shape[-1:], initializer="ones", trainable=False)
+
+    def call(self, features):
+        return (tf.cast(features, self.mean.dtype) - self.mean) / self.deviation
 
 
 def add_head(features, num_classes):

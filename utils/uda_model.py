@@ -17,7 +17,6 @@ import math
 import tensorflow as tf
 
 from utils import objective
-from utils.standardize import Follower
 from utils.tracing import as_written
 
 METRIC_NAMES = (
@@ -136,26 +135,21 @@ class UDAModel(tf.keras.Model):
         gradients = [gradient / self.global_kept_count(sums) for gradient in gradients]
         if "original" in batch:
             unsup_parts = _split_batch({key: batch[key] for key in ("original", "augmented")}, self.num_parts)
-            terms, follower = [], Follower(self.network)
+            terms = []
             for part in unsup_parts:
                 with tf.control_dependencies(gradients):
-                    gradients, part_terms = self.add_unsupervised_pass(gradients, part, follower)
+                    gradients, part_terms = self.add_unsupervised_pass(gradients, part)
                 terms.append(part_terms)
-            follower.update()
             metrics |= tf.nest.map_structure(lambda *parts: tf.add_n(parts) / self.num_parts, *terms)
         metrics["loss"] = metrics["sup_loss"] + self.unlabelled_objective(metrics)
         return self.unscale_gradients(gradients), metrics
 
-    def add_unsupervised_pass(self, gradients, part, follower):
-        def predict_original():
-            with follower.watch():
-                return self.network(part["original"], training=True)
-
+    def add_unsupervised_pass(self, gradients, part):
         # The target is a constant for the gradient: no tape watches its pass, unless its entropy is minimised.
-        original_logits = None if self.objective.ent_min_coeff else predict_original()
+        original_logits = None if self.objective.ent_min_coeff else self.network(part["original"], training=True)
         with tf.GradientTape() as tape:
             if self.objective.ent_min_coeff:
-                original_logits = predict_original()
+                original_logits = self.network(part["original"], training=True)
             terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
             loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
         return self.add_gradients(gradients, tape, loss), terms
