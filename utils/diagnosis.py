@@ -9,6 +9,7 @@ No rule looks at the test set. docs/diagnosis.md shows a run for each.
 """
 
 import collections
+import itertools
 import math
 
 from utils.auto_settings import suggest_decay
@@ -275,6 +276,25 @@ def learning_rate_too_high(lines, config):
     )
 
 
+def labels_forgotten(lines, config):
+    seen = [(line["sup_accuracy"], line["step"]) for line in lines if "sup_accuracy" in line]
+    bests = itertools.accumulate(seen, max)  # up to each line
+    windows = (seen[number + 1 : number + 1 + RECENT] for number in range(len(seen) - RECENT))
+    # Wherever it was in the run: that the labels were learnt again does not undo what was learnt meanwhile.
+    falls = [(best, mean([accuracy for accuracy, _ in window]), window) for best, window in zip(bests, windows)]
+    (best, best_step), low, window = max(falls, key=lambda fall: fall[0][0] - fall[1], default=((0, 0), 0, []))
+    if best - low < 0.15:
+        return None
+    rate, weight = config.get("learning_rate", 0), config.get("unsup_coeff", 1)
+    lower_weight = f" or --unsup_coeff={weight / 4:g}" if config.get("unsup_ratio") else ""
+    return (
+        f"The accuracy on the labelled examples was {best:.0%} at step {best_step} and {low:.0%} at steps "
+        f"{window[0][1]} to {window[-1][1]}.",
+        "The labels alone tell what is to be told apart: a network that gives them up learns something else.",
+        f"Use --learning_rate={rate / 3:.1g}{lower_weight}.",
+    )
+
+
 def input_is_slower(lines, config):
     seen = [line for line in lines if "input_wait_ratio" in line]
     waits = recent(seen[1:], "input_wait_ratio")  # the first one has the filling of buffers in it
@@ -328,6 +348,7 @@ RULES = {
     "augmentation too strong": augmentation_too_strong,
     "augmentation too weak": augmentation_too_weak,
     "learning rate too high": learning_rate_too_high,
+    "labels forgotten": labels_forgotten,
     "input slower than the step": input_is_slower,
     "development accuracy falls": development_accuracy_falls,
 }

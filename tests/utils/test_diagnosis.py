@@ -31,6 +31,7 @@ DISEASES = {
     "average of the weights still at its start": ({}, {"ema_decay": 0.9999}),
     "augmentation too strong": ({"contrast": 0.05}, {}),
     "augmentation too weak": ({"noise": 0.001}, {}),
+    "labels forgotten": ({"pairs": False}, {**EAGER, "uda_softmax_temp": 0.4}),
     "development accuracy falls": ({"pairs": False}, {**EAGER, **EVERY_20, "uda_softmax_temp": 0.4}),
 }
 
