@@ -283,7 +283,9 @@ def labels_forgotten(lines, config):
     # Wherever it was in the run: that the labels were learnt again does not undo what was learnt meanwhile.
     falls = [(best, mean([accuracy for accuracy, _ in window]), window) for best, window in zip(bests, windows)]
     (best, best_step), low, window = max(falls, key=lambda fall: fall[0][0] - fall[1], default=((0, 0), 0, []))
-    if best - low < 0.15:
+    # More than chance, in a line of few examples.
+    num_examples = config.get("log_steps", 100) * config.get("train_batch_size", 1)
+    if best - low < max(3 * math.sqrt(low * (1 - low) / num_examples), 0.15):
         return None
     rate, weight = config.get("learning_rate", 0), config.get("unsup_coeff", 1)
     lower_weight = f" or --unsup_coeff={weight / 4:g}" if config.get("unsup_ratio") else ""

@@ -105,6 +105,14 @@ def test_a_run_with_a_disease_is_found_to_have_it(name, run_of):
     assert "--" in finding.advice and any(character.isdigit() for character in finding.saw)
 
 
+def test_lines_of_few_labelled_examples_may_differ_by_chance():
+    right = np.random.default_rng(0).binomial(8, 0.8, size=300)  # of eight examples in each step
+    lines = [{"step": step, "sup_accuracy": number / 8} for step, number in enumerate(right, start=1)]
+    config = {"train_batch_size": 8, "log_steps": 1}
+    assert names(lines, config) == []
+    assert names(lines, config | {"log_steps": 100}) == ["labels forgotten"]  # of 800 examples it would be no chance
+
+
 @pytest.mark.slow
 def test_annealing_is_not_advised_together_with_a_threshold(run_of):
     for name, alone in (("labels learnt by heart", "--tsa=exp"), ("sure of wrong targets", "--tsa=linear")):
