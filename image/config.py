@@ -87,7 +87,9 @@ class Config(DataConfig, ObjectiveConfig):
 
     # Optimisation
     lr_schedule: str = setting(
-        "cosine", "Decay of the learning rate: 7/8 of a quarter cosine, or ImageNet's steps.", tuple(LR_SCHEDULES)
+        "cosine",
+        "Decay of the learning rate: 7/8 of a quarter cosine, a whole one to 0, or ImageNet's steps.",
+        tuple(LR_SCHEDULES),
     )
     weight_decay_rate: float = setting(5e-4, "L2 coefficient on all trainable weights.", minimum=0)
 

@@ -16,6 +16,10 @@ class _WarmupSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
         warming_up = self.learning_rate * step / max(self.warmup_steps, 1)
         return tf.where(step < self.warmup_steps, warming_up, self.decayed(step))
 
+    def progress(self, step):
+        """From 0 at the end of the warm-up to 1 at the last step."""
+        return tf.clip_by_value((step - self.warmup_steps) / max(self.train_steps - self.warmup_steps, 1), 0.0, 1.0)
+
     def get_config(self):
         return {
             "learning_rate": self.learning_rate,
@@ -28,8 +32,14 @@ class WarmupCosine(_WarmupSchedule):
     """Linear warm-up, then 7/8 of a quarter cosine: the rate ends at cos(7π/16) = 0.195 of its peak."""
 
     def decayed(self, step):
-        progress = (step - self.warmup_steps) / max(self.train_steps - self.warmup_steps, 1)
-        return self.learning_rate * tf.cos(7 / 8 * math.pi / 2 * tf.clip_by_value(progress, 0.0, 1.0))
+        return self.learning_rate * tf.cos(7 / 8 * math.pi / 2 * self.progress(step))
+
+
+class WarmupWholeCosine(_WarmupSchedule):
+    """Linear warm-up, then one annealing cycle of the cosine, to 0: the paper's for Shake-Shake and PyramidNet."""
+
+    def decayed(self, step):
+        return self.learning_rate * (1.0 + tf.cos(math.pi * self.progress(step))) / 2.0
 
 
 class WarmupLinear(_WarmupSchedule):
@@ -48,7 +58,7 @@ class WarmupSteps(_WarmupSchedule):
         return self.learning_rate * tf.pow(0.1, num_decays)
 
 
-LR_SCHEDULES = {"cosine": WarmupCosine, "steps": WarmupSteps}
+LR_SCHEDULES = {"cosine": WarmupCosine, "whole_cosine": WarmupWholeCosine, "steps": WarmupSteps}
 
 
 class WarmupInverseSqrt(_WarmupSchedule):

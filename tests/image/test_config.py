@@ -30,7 +30,7 @@ CONTRADICTIONS = {
     "image_size=-1: expected at least 0": {"image_size": -1},
     "label_fraction=0.5 is for training on task_name=imagenet only": {"label_fraction": 0.5},
     "unlabeled_dir='more' is for training on task_name=imagenet only": {"unlabeled_dir": "more"},
-    "lr_schedule='linear': expected one of 'cosine', 'steps'": {"lr_schedule": "linear"},
+    "lr_schedule='linear': expected one of 'cosine', 'whole_cosine', 'steps'": {"lr_schedule": "linear"},
 }
 
 

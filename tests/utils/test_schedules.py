@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from utils.schedules import WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps
+from utils.schedules import WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps, WarmupWholeCosine
 
 
 @pytest.mark.parametrize("step, share", [(0, 1.0), (500, np.cos(7 / 32 * np.pi)), (1000, 0.19509032)])
@@ -17,6 +17,12 @@ def test_warm_up_is_linear_and_joins_the_cosine():
     np.testing.assert_allclose(schedule(50), 0.015, rtol=1e-6)
     np.testing.assert_allclose(schedule(100), 0.03, rtol=1e-6)
     np.testing.assert_allclose(schedule(1000), 0.03 * 0.19509032, rtol=1e-5)
+
+
+@pytest.mark.parametrize("step, share", [(0, 0), (50, 0.5), (100, 1), (325, 0.85355339), (550, 0.5), (1000, 0)])
+def test_the_whole_cosine_falls_to_0_after_the_warm_up(step, share):
+    schedule = WarmupWholeCosine(0.03, 1000, warmup_steps=100)
+    np.testing.assert_allclose(schedule(step), 0.03 * share, rtol=1e-5, atol=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -52,7 +58,9 @@ def test_the_transformers_rate_falls_as_one_over_the_root_of_the_step(step, shar
     np.testing.assert_allclose(schedule(step), 1e-3 * share, rtol=1e-5)
 
 
-@pytest.mark.parametrize("schedule_class", [WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps])
+@pytest.mark.parametrize(
+    "schedule_class", [WarmupCosine, WarmupInverseSqrt, WarmupLinear, WarmupSteps, WarmupWholeCosine]
+)
 def test_schedule_is_restored_from_its_configuration(schedule_class):
     schedule = schedule_class(0.03, 1000, 10)
     assert schedule_class.from_config(schedule.get_config()).get_config() == schedule.get_config()
