@@ -1,6 +1,7 @@
 """Cost of the UDA step per image, beside a plain supervised Keras step of the same network on as many images.
 
     python -m tests.benchmarks.uda_step [--batch_size=8] [--wrn_depth=28] [--wrn_stem_stride=1]
+    python -m tests.benchmarks.uda_step --mixed_precision=bfloat16       # the same step in 16 bits beside it
     python -m tests.benchmarks.uda_step --peer_python=OTHER/bin/python
 
 OTHER is an environment with PyTorch 2, which makes the same step in turn, channels last. Both use --num_threads. Times
@@ -9,6 +10,7 @@ passed.
 """
 
 import argparse
+import dataclasses
 import os
 import subprocess
 import time
@@ -80,6 +82,7 @@ def main():
     parser.add_argument("--wrn_stem_stride", type=int, default=1)
     parser.add_argument("--num_rounds", type=int, default=15)
     parser.add_argument("--num_threads", type=int, default=2)
+    parser.add_argument("--mixed_precision", default="", help="bfloat16 or float16: adds the same step in 16 bits")
     parser.add_argument("--peer_python", default="", help="the Python of OTHER")
     arguments = parser.parse_args()
     tf.config.threading.set_intra_op_parallelism_threads(arguments.num_threads)
@@ -87,12 +90,15 @@ def main():
     config = Config(train_batch_size=arguments.batch_size, **settings)
     rng = np.random.default_rng(0)
     steps = {"UDA": create_uda_step(config, rng), "plain": create_plain_step(config, rng)}
+    if arguments.mixed_precision:
+        in_16_bits = dataclasses.replace(config, mixed_precision=arguments.mixed_precision)
+        steps[arguments.mixed_precision] = create_uda_step(in_16_bits, rng)
     if arguments.peer_python:
         steps["PyTorch"] = create_torch_step(arguments.peer_python, config, arguments.num_threads)
     rounds = [[step() for step in steps.values()] for _ in range(arguments.num_rounds + 2)]
     times = np.array(rounds[2:])  # [rounds, steps, 2]; the first two rounds trace and warm up
     for name, (processor, passed) in zip(steps, np.median(times, axis=0) * 1000 / config.examples_per_step):
-        print(f"{name:7} step: {processor:7.3f} ms of the processor per image, {passed:7.3f} ms passed")
+        print(f"{name:8} step: {processor:7.3f} ms of the processor per image, {passed:7.3f} ms passed")
     for number, name in list(enumerate(steps))[1:]:
         processor, passed = np.median(times[:, 0] / times[:, number], axis=0)
         print(f"UDA / {name}: {processor:.3f} of the processor's time, {passed:.3f} of the time that passed", end="")
