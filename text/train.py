@@ -124,6 +124,7 @@ def train_head(config, model_dir, strategy, do_train):
     changes = FROZEN | {"train_steps": config.head_steps, "save_steps": config.head_steps}
     changes |= {"learning_rate": config.head_learning_rate, "aug_ops": config.aug_ops, "tsa": "", "ema_decay": 0.0}
     changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1, "keep_states": False}
+    changes["fixed_target"] = False
     changes |= {} if config.unsup_ratio else {"unsup_ratio": 0}
     for name in ("train_batch_size", "eval_batch_size"):  # which the replicas share
         changes[name] = -(-changes[name] // strategy.num_replicas_in_sync) * strategy.num_replicas_in_sync
@@ -160,12 +161,13 @@ def create_model(config, facts, tokenizer, head=None):
         check_vocabulary(config, tokenizer)
     create = functools.partial(create_network, config, facts, tokenizer.vocab_size)
     with training.precision(config.mixed_precision):
-        model = UDAModel(create, facts.num_classes, config, joint_pass=False, num_parts=config.accumulation_parts)
+        options = {"num_parts": config.accumulation_parts, "fixed_target": config.fixed_target}
+        model = UDAModel(create, facts.num_classes, config, joint_pass=False, **options)
     if config.init_checkpoint:  # which the configuration allows for networks that can be filled only
         MODELS[config.model_name].load_weights(model.network, config.init_checkpoint)
     if head is not None:
         features.set_head_weights(model.network, head)
-    model.start_average()
+    model.start_copies()
     return model
 
 

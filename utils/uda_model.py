@@ -43,7 +43,16 @@ METRIC_NAMES = (
 class UDAModel(tf.keras.Model):
     """A classifier trained on labelled examples and on consistency between two views of unlabelled ones."""
 
-    def __init__(self, create_network, num_classes, objective, weight_decay_rate=0.0, joint_pass=True, num_parts=1):
+    def __init__(
+        self,
+        create_network,
+        num_classes,
+        objective,
+        weight_decay_rate=0.0,
+        joint_pass=True,
+        num_parts=1,
+        fixed_target=False,
+    ):
         """Builds the network, and its moving average if the objective's `ema_decay` is not 0.
 
         Args:
@@ -54,6 +63,8 @@ class UDAModel(tf.keras.Model):
             has its own pass, so that their shapes may differ and the target costs no backward work.
           num_parts: without joint_pass, the parts in which a batch goes through the network, for devices with little
             memory; the update is that of the whole batch.
+          fixed_target: without joint_pass, the target is not what the network predicts at the time but what it
+            predicted, without dropout, when start_copies was called, such as after an earlier stage of the training.
         """
         super().__init__()
         if joint_pass and num_parts > 1:
@@ -62,9 +73,15 @@ class UDAModel(tf.keras.Model):
             raise ValueError(
                 f"weight_decay_rate={weight_decay_rate}: separate passes have no such term; let the optimizer decay."
             )
+        if fixed_target and (joint_pass or objective.ent_min_coeff):
+            raise ValueError(
+                f"fixed_target with joint_pass={joint_pass}, ent_min_coeff={objective.ent_min_coeff}: expected a pass "
+                "of its own for the target, and no entropy of what the network predicts on the originals."
+            )
         self.network = create_network()
-        self.average_network = _create_average(create_network) if objective.ema_decay else None
-        self.start_average()
+        self.average_network = _create_copy(create_network) if objective.ema_decay else None
+        self.target_network = _create_copy(create_network) if fixed_target else None
+        self.start_copies()
         self.num_classes, self.objective, self.weight_decay_rate = num_classes, objective, weight_decay_rate
         self.joint_pass, self.num_parts = joint_pass, num_parts
         self.train_metrics = {name: tf.keras.metrics.Mean(name) for name in METRIC_NAMES}
@@ -146,13 +163,18 @@ class UDAModel(tf.keras.Model):
 
     def add_unsupervised_pass(self, gradients, part):
         # The target is a constant for the gradient: no tape watches its pass, unless its entropy is minimised.
-        original_logits = None if self.objective.ent_min_coeff else self.network(part["original"], training=True)
+        original_logits = None if self.objective.ent_min_coeff else self.target_logits(part["original"])
         with tf.GradientTape() as tape:
             if self.objective.ent_min_coeff:
                 original_logits = self.network(part["original"], training=True)
             terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
             loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
         return self.add_gradients(gradients, tape, loss), terms
+
+    def target_logits(self, features):
+        if self.target_network is not None:
+            return self.target_network(features, training=False)
+        return self.network(features, training=True)  # dropout is active, as in the original release
 
     def add_gradients(self, gradients, tape, loss):
         more = tape.gradient(loss, self.network.trainable_variables, unconnected_gradients="zero")
@@ -224,10 +246,11 @@ class UDAModel(tf.keras.Model):
     def num_replicas(self):
         return tf.distribute.get_strategy().num_replicas_in_sync
 
-    def start_average(self):
-        """Sets the moving average to the weights as they are, such as after loading pre-trained ones."""
-        if self.average_network is not None:
-            self.average_network.set_weights(self.network.get_weights())
+    def start_copies(self):
+        """Sets moving average and fixed target to the weights as they are, such as after loading pre-trained ones."""
+        for copy in (self.average_network, self.target_network):
+            if copy is not None:
+                copy.set_weights(self.network.get_weights())
 
     def update_average(self):
         if self.average_network is None:
@@ -308,7 +331,7 @@ CLASS_METRICS = {
 }
 
 
-def _create_average(create_network):
+def _create_copy(create_network):
     """A second network whose weights each replica updates on its own, without talking to the others."""
 
     def create_local_variable(next_creator, **kwargs):
@@ -319,9 +342,9 @@ def _create_average(create_network):
         return next_creator(**kwargs)
 
     with tf.variable_creator_scope(create_local_variable):
-        average = create_network()
-    average.trainable = False
-    return average
+        copy = create_network()
+    copy.trainable = False
+    return copy
 
 
 def _split_batch(batch, num_parts):

@@ -332,6 +332,10 @@ def test_frozen_features_need_a_pretrained_bert():
         tiny_config("data", "", trainable_layers=0, bert_config_file="bert_config.json")
     with pytest.raises(ValueError, match="head_steps=5: expected 0 with trainable_layers=0"):
         tiny_config("data", "bert", trainable_layers=0, head_steps=5)
+    with pytest.raises(ValueError, match="fixed_target with head_steps=0, .*: expected head_steps"):
+        tiny_config("data", "bert", trainable_layers=1, fixed_target=True)
+    with pytest.raises(ValueError, match="ent_min_coeff=0.1: expected head_steps, .* and no entropy"):
+        tiny_config("data", "bert", trainable_layers=1, head_steps=5, fixed_target=True, ent_min_coeff=0.1)
 
 
 def test_main_trains_on_a_file_of_features_of_any_kind(tmp_path, capsys):
@@ -361,7 +365,7 @@ def test_first_stage_takes_batches_that_the_replicas_can_share(config, tmp_path,
 
 
 def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path):
-    layers = dataclasses.replace(config, **LAYERS)
+    layers = dataclasses.replace(config, **LAYERS, fixed_target=True)
     head = train.train_head(layers, str(tmp_path), create_strategy("one_device"), do_train=True)
     assert np.abs(head[2]).max() > 0  # it has learnt
     data, stored = features.open_features(config)
@@ -372,9 +376,9 @@ def test_second_stage_starts_with_the_predictions_of_the_first(config, tmp_path)
     any_features.set_head_weights(alone, head)
     (batch,) = input_pipeline.create_eval_dataset(data.test, MAX_LENGTH, 12)
     labels = stored.test.labels
-    np.testing.assert_allclose(
-        np.sort(model(batch["sup"]).numpy()[:, 0]), np.sort(alone(stored.test.features).numpy()[:, 0]), atol=5e-3
-    )
+    expected = np.sort(alone(stored.test.features).numpy()[:, 0])
+    for network in (model, model.target_network):
+        np.testing.assert_allclose(np.sort(network(batch["sup"]).numpy()[:, 0]), expected, atol=5e-3)
     assert sorted(batch["label"].numpy()) == sorted(labels)
 
 
@@ -399,7 +403,8 @@ def test_a_second_stage_that_spoils_the_first_ends_with_the_first(config, tmp_pa
 
 @pytest.mark.slow
 def test_a_run_of_two_stages_that_was_stopped_ends_like_a_whole_one(config, tmp_path):
-    layers = dataclasses.replace(config, **LAYERS | {"model_dropout": 0.1, "ema_decay": 0.9, "keep_states": True})
+    settings = {"model_dropout": 0.1, "ema_decay": 0.9, "keep_states": True, "fixed_target": True}
+    layers = dataclasses.replace(config, **LAYERS | settings)
     run(layers, tmp_path / "whole", do_eval=False)
     for stopped_in in ("head/checkpoints", "checkpoints"):
         shutil.copytree(tmp_path / "whole", tmp_path / "stopped", dirs_exist_ok=True)

@@ -45,7 +45,9 @@ def create_batch(num_sup=4, num_unsup=8, seed=0):
 def create_model(create_network=create_linear, learning_rate=0.1, compile_options=None, **settings):
     settings = {"train_steps": TRAIN_STEPS, "uda_softmax_temp": 0.5, "uda_confidence_thresh": 0.4, **settings}
     options = {
-        name: settings.pop(name) for name in ("weight_decay_rate", "joint_pass", "num_parts") if name in settings
+        name: settings.pop(name)
+        for name in ("weight_decay_rate", "joint_pass", "num_parts", "fixed_target")
+        if name in settings
     }
     tf.keras.utils.set_random_seed(1)
     model = UDAModel(create_network, CLASSES, ObjectiveConfig(**settings), **options)
@@ -576,10 +578,44 @@ def test_the_divergence_of_the_views_is_neither_sharpened_nor_masked(settings):
 def test_the_average_can_start_anew_from_other_weights():
     model = create_model(ema_decay=0.9)
     model.network.set_weights([np.full_like(weight, 0.5) for weight in model.network.get_weights()])
-    model.start_average()
+    model.start_copies()
     for average in model.average_network.get_weights():
         np.testing.assert_array_equal(average, np.full_like(average, 0.5))
-    create_model().start_average()  # there is none: nothing happens
+    create_model().start_copies()  # there is none: nothing happens
+
+
+@pytest.mark.parametrize("num_parts", [1, 2])
+def test_a_fixed_target_stays_what_the_network_predicted_at_first(num_parts):
+    model = create_model(joint_pass=False, num_parts=num_parts, fixed_target=True)
+    kernel, bias = first = model.network.get_weights()
+    for seed in range(3):
+        batch = create_batch(seed=seed)
+        now = model.network.get_weights()
+        logits = batch["original"] @ kernel + bias
+        target, mask = softmax(logits / 0.5), softmax(logits).max(-1) > 0.4
+        divergence = (target * np.log(target / softmax(batch["augmented"] @ now[0] + now[1]))).sum(-1)
+        np.testing.assert_allclose(train(model, [batch])["unsup_loss"][0], (divergence * mask).mean(), rtol=1e-4)
+    assert np.abs(now[0] - kernel).max() > 0.05
+    for found, expected in zip(model.target_network.get_weights(), first):
+        np.testing.assert_array_equal(found, expected)
+
+
+def test_a_fixed_target_starts_anew_from_other_weights_and_sees_no_dropout():
+    def create_network():
+        inputs = tf.keras.Input([SIZE])
+        return tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(tf.keras.layers.Dropout(0.5)(inputs)))
+
+    model, batch = create_model(create_network, joint_pass=False, fixed_target=True, learning_rate=0.0), create_batch()
+    model.network.set_weights([np.full_like(weight, 0.5) for weight in model.network.get_weights()])
+    model.start_copies()
+    expected = softmax(batch["original"] @ np.full([SIZE, CLASSES], 0.5)).max(-1).mean()
+    np.testing.assert_allclose(train(model, [batch])["original_confidence"][0], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("settings", [{"joint_pass": True}, {"joint_pass": False, "ent_min_coeff": 0.1}])
+def test_a_fixed_target_needs_a_pass_of_its_own(settings):
+    with pytest.raises(ValueError, match="expected a pass of its own for the target, and no entropy"):
+        create_model(fixed_target=True, **settings)
 
 
 @pytest.mark.parametrize("strategy_name", ["one_device", "mirrored"])
