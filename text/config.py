@@ -26,9 +26,9 @@ from utils.settings import (
 FROZEN = features.RECIPE | {"trainable_layers": 0, "aug_ops": "tf_idf-0.3"}
 # The same, and then the top layers.
 LAYERS = {"aug_ops": "tf_idf-0.3", "head_steps": 600, "trainable_layers": 2, "layer_decay": 0.8}
-LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 20.0, "uda_softmax_temp": 0.4, "ema_decay": 0.99}
-LAYERS |= {"learning_rate": 2e-5, "train_steps": 300, "warmup_steps": 30, "bias_correction": True}
-LAYERS |= {"save_steps": 100, "log_steps": 20, "keep_states": True}
+LAYERS |= {"train_batch_size": 8, "unsup_ratio": 3, "unsup_coeff": 20.0, "uda_softmax_temp": 0.4, "ema_decay": 0.98}
+LAYERS |= {"learning_rate": 3e-4, "train_steps": 200, "warmup_steps": 20, "bias_correction": True}
+LAYERS |= {"fixed_target": True, "model_dropout": 0.0, "save_steps": 50, "log_steps": 10, "keep_states": True}
 # The whole encoder, in fewer steps than the paper's, with an augmentation that needs nothing but the texts.
 FINETUNE = {"aug_ops": "tf_idf-0.3", "aug_copy": 2, "tsa": "linear", "train_steps": 1000, "warmup_steps": 100}
 FINETUNE |= {"save_steps": 200, "log_steps": 20}
@@ -137,7 +137,7 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
     )
 
     fixed_target: bool = setting(
-        False, "With head_steps: the target is what they have reached, not what the network predicts at the time."
+        False, "With head_steps: the target, also of the originals, is what they have reached, not the network's own."
     )
 
     # Optimisation

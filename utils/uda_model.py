@@ -64,7 +64,8 @@ class UDAModel(tf.keras.Model):
           num_parts: without joint_pass, the parts in which a batch goes through the network, for devices with little
             memory; the update is that of the whole batch.
           fixed_target: without joint_pass, the target is not what the network predicts at the time but what it
-            predicted, without dropout, when start_copies was called, such as after an earlier stage of the training.
+            predicted, without dropout, when start_copies was called, such as after an earlier stage of the training;
+            the loss is the mean of both views'.
         """
         super().__init__()
         if joint_pass and num_parts > 1:
@@ -168,6 +169,8 @@ class UDAModel(tf.keras.Model):
             if self.objective.ent_min_coeff:
                 original_logits = self.network(part["original"], training=True)
             terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
+            if self.target_network is not None:
+                terms |= self.average_views(terms, original_logits, self.network(part["original"], training=True))
             loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
         return self.add_gradients(gradients, tape, loss), terms
 
@@ -175,6 +178,12 @@ class UDAModel(tf.keras.Model):
         if self.target_network is not None:
             return self.target_network(features, training=False)
         return self.network(features, training=True)  # dropout is active, as in the original release
+
+    def average_views(self, augmented_terms, target_logits, original_logits):
+        """Losses over both views: what is predicted on the originals is not the target and would drift on its own."""
+        original_terms = self.unsupervised_terms(target_logits, original_logits)
+        names = "unsup_loss", "unsup_cross_entropy"
+        return {name: (augmented_terms[name] + original_terms[name]) / 2 for name in names}
 
     def add_gradients(self, gradients, tape, loss):
         more = tape.gradient(loss, self.network.trainable_variables, unconnected_gradients="zero")

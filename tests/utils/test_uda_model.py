@@ -99,21 +99,30 @@ def test_loss_is_the_objective_of_the_paper(tsa):
     np.testing.assert_allclose(loss, expected_loss(before, batch, 30, tsa, 0.5, 0.4, 2.0, 0.3, 0.01), rtol=1e-5)
 
 
-def test_one_update_follows_the_gradient_of_the_objective_with_the_target_fixed():
+@pytest.mark.parametrize(
+    "views, decay, options",
+    [
+        (["augmented"], 0.01, {"weight_decay_rate": 0.01}),
+        (["augmented", "original"], 0.0, {"joint_pass": False, "fixed_target": True}),
+    ],
+    ids=["the paper's", "of an earlier stage"],
+)
+def test_one_update_follows_the_gradient_of_the_objective_with_the_target_fixed(views, decay, options):
     batch = create_batch()
-    model = create_model(unsup_coeff=2.0, weight_decay_rate=0.01)
+    model = create_model(unsup_coeff=2.0, **options)
     before = model.network.get_weights()
     train(model, [batch])
     bias_gradient = (before[1] - model.network.get_weights()[1]) / 0.1
-    # Numeric gradient with respect to the bias of the labelled and the augmented view only: the target stays.
+    # Numeric gradient with respect to the bias of the labelled examples and of these views only: the target stays.
     kernel, bias = [weight.astype(np.float64) for weight in before]
     target = softmax((batch["original"] @ kernel + bias) / 0.5)
     mask = softmax(batch["original"] @ kernel + bias).max(-1) > 0.4
 
     def loss(shifted):
         predict = softmax(batch["sup"] @ kernel + shifted)[range(4), batch["label"]]
-        divergence = (target * np.log(target / softmax(batch["augmented"] @ kernel + shifted))).sum(-1)
-        return -np.log(predict).mean() + 2.0 * (divergence * mask).mean() + 0.005 * (shifted**2).sum()
+        predictions = [softmax(batch[view] @ kernel + shifted) for view in views]
+        divergence = np.mean([(target * np.log(target / predicted)).sum(-1) for predicted in predictions], axis=0)
+        return -np.log(predict).mean() + 2.0 * (divergence * mask).mean() + decay / 2 * (shifted**2).sum()
 
     numeric = [(loss(bias + delta) - loss(bias - delta)) / 2e-5 for delta in 1e-5 * np.eye(CLASSES)]
     np.testing.assert_allclose(bias_gradient, numeric, atol=1e-5)
@@ -593,7 +602,8 @@ def test_a_fixed_target_stays_what_the_network_predicted_at_first(num_parts):
         now = model.network.get_weights()
         logits = batch["original"] @ kernel + bias
         target, mask = softmax(logits / 0.5), softmax(logits).max(-1) > 0.4
-        divergence = (target * np.log(target / softmax(batch["augmented"] @ now[0] + now[1]))).sum(-1)
+        predictions = [softmax(batch[view] @ now[0] + now[1]) for view in ("augmented", "original")]
+        divergence = np.mean([(target * np.log(target / predicted)).sum(-1) for predicted in predictions], axis=0)
         np.testing.assert_allclose(train(model, [batch])["unsup_loss"][0], (divergence * mask).mean(), rtol=1e-4)
     assert np.abs(now[0] - kernel).max() > 0.05
     for found, expected in zip(model.target_network.get_weights(), first):
