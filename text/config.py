@@ -166,11 +166,8 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
             raise ValueError(f"keep_states with trainable_layers={self.trainable_layers}: expected at least 1.")
         if self.head_steps and not self.trainable_layers:
             raise ValueError(f"head_steps={self.head_steps}: expected 0 with trainable_layers=0, the head alone.")
-        if self.fixed_target and (not self.head_steps or self.ent_min_coeff):
-            raise ValueError(
-                f"fixed_target with head_steps={self.head_steps}, ent_min_coeff={self.ent_min_coeff}: expected "
-                "head_steps, which the target comes from, and no entropy of what the network predicts at the time."
-            )
+        if self.fixed_target and not self.head_steps:
+            raise ValueError("fixed_target with head_steps=0: expected head_steps, which the target comes from.")
         takes_weights = MODELS[self.model_name].load_weights is not None
         if takes_weights and not (self.bert_config_file or self.init_checkpoint):
             raise ValueError(

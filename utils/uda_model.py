@@ -74,11 +74,8 @@ class UDAModel(tf.keras.Model):
             raise ValueError(
                 f"weight_decay_rate={weight_decay_rate}: separate passes have no such term; let the optimizer decay."
             )
-        if fixed_target and (joint_pass or objective.ent_min_coeff):
-            raise ValueError(
-                f"fixed_target with joint_pass={joint_pass}, ent_min_coeff={objective.ent_min_coeff}: expected a pass "
-                "of its own for the target, and no entropy of what the network predicts on the originals."
-            )
+        if fixed_target and joint_pass:
+            raise ValueError("fixed_target with joint_pass: expected a pass of its own for the target.")
         self.network = create_network()
         self.average_network = _create_copy(create_network) if objective.ema_decay else None
         self.target_network = _create_copy(create_network) if fixed_target else None
@@ -163,27 +160,18 @@ class UDAModel(tf.keras.Model):
         return self.unscale_gradients(gradients), metrics
 
     def add_unsupervised_pass(self, gradients, part):
-        # The target is a constant for the gradient: no tape watches its pass, unless its entropy is minimised.
-        original_logits = None if self.objective.ent_min_coeff else self.target_logits(part["original"])
+        # The target is a constant for the gradient: no tape watches the pass of the originals, unless they are trained.
+        has_fixed_target = self.target_network is not None
+        target_logits = self.target_network(part["original"], training=False) if has_fixed_target else None
+        trains_originals = has_fixed_target or self.objective.ent_min_coeff
+        original_logits = None if trains_originals else self.network(part["original"], training=True)
         with tf.GradientTape() as tape:
-            if self.objective.ent_min_coeff:
+            if trains_originals:
                 original_logits = self.network(part["original"], training=True)
-            terms = self.unsupervised_terms(original_logits, self.network(part["augmented"], training=True))
-            if self.target_network is not None:
-                terms |= self.average_views(terms, original_logits, self.network(part["original"], training=True))
+            augmented_logits = self.network(part["augmented"], training=True)
+            terms = self.unsupervised_terms(original_logits, augmented_logits, target_logits)
             loss = self.scale_loss(self.unlabelled_objective(terms) / (self.num_parts * self.num_replicas))
         return self.add_gradients(gradients, tape, loss), terms
-
-    def target_logits(self, features):
-        if self.target_network is not None:
-            return self.target_network(features, training=False)
-        return self.network(features, training=True)  # dropout is active, as in the original release
-
-    def average_views(self, augmented_terms, target_logits, original_logits):
-        """Losses over both views: what is predicted on the originals is not the target and would drift on its own."""
-        original_terms = self.unsupervised_terms(target_logits, original_logits)
-        names = "unsup_loss", "unsup_cross_entropy"
-        return {name: (augmented_terms[name] + original_terms[name]) / 2 for name in names}
 
     def add_gradients(self, gradients, tape, loss):
         more = tape.gradient(loss, self.network.trainable_variables, unconnected_gradients="zero")
@@ -223,11 +211,18 @@ class UDAModel(tf.keras.Model):
     def global_kept_count(self, sums):
         return tf.maximum(tf.distribute.get_replica_context().all_reduce("SUM", sums["kept"]), 1.0)
 
-    def unsupervised_terms(self, original_logits, augmented_logits):
-        """Means over this replica's unlabelled examples; logits [n, K] → scalars, and the shares of the classes [K]."""
-        target = objective.target_log_probs(original_logits, self.objective.uda_softmax_temp)
-        mask = objective.confidence_mask(original_logits, self.objective.uda_confidence_thresh)
-        divergence = objective.consistency_loss(target, augmented_logits)
+    def unsupervised_terms(self, original_logits, augmented_logits, target_logits=None):
+        """Means over this replica's unlabelled examples; logits [n, K] → scalars, and the shares of the classes [K].
+
+        Args:
+          target_logits: of a fixed target. Both views are drawn to it: what is predicted on the originals would drift.
+            By default the originals are the target, as in the paper.
+        """
+        views = [augmented_logits] if target_logits is None else [augmented_logits, original_logits]
+        target_logits = original_logits if target_logits is None else target_logits
+        target = objective.target_log_probs(target_logits, self.objective.uda_softmax_temp)
+        mask = objective.confidence_mask(target_logits, self.objective.uda_confidence_thresh)
+        divergence = tf.add_n([objective.consistency_loss(target, logits) for logits in views]) / len(views)
         plain_target = objective.target_log_probs(original_logits, -1)
         terms = {
             # The mean is over the whole batch, masked examples included (section 2.4).
@@ -237,7 +232,7 @@ class UDAModel(tf.keras.Model):
             "original_confidence": tf.reduce_mean(objective.confidence(original_logits)),
             "augmented_confidence": tf.reduce_mean(objective.confidence(augmented_logits)),
             "view_divergence": tf.reduce_mean(objective.consistency_loss(plain_target, augmented_logits)),
-            "pseudo_label_balance": self.shares_of(tf.argmax(target, axis=-1)),
+            "pseudo_label_balance": self.shares_of(tf.argmax(original_logits, axis=-1)),
         }
         if self.objective.ent_min_coeff:
             log_probs = tf.nn.log_softmax(tf.cast(original_logits, tf.float32))

@@ -332,10 +332,8 @@ def test_frozen_features_need_a_pretrained_bert():
         tiny_config("data", "", trainable_layers=0, bert_config_file="bert_config.json")
     with pytest.raises(ValueError, match="head_steps=5: expected 0 with trainable_layers=0"):
         tiny_config("data", "bert", trainable_layers=0, head_steps=5)
-    with pytest.raises(ValueError, match="fixed_target with head_steps=0, .*: expected head_steps"):
+    with pytest.raises(ValueError, match="fixed_target with head_steps=0: expected head_steps"):
         tiny_config("data", "bert", trainable_layers=1, fixed_target=True)
-    with pytest.raises(ValueError, match="ent_min_coeff=0.1: expected head_steps, .* and no entropy"):
-        tiny_config("data", "bert", trainable_layers=1, head_steps=5, fixed_target=True, ent_min_coeff=0.1)
 
 
 def test_main_trains_on_a_file_of_features_of_any_kind(tmp_path, capsys):

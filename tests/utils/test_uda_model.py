@@ -615,17 +615,32 @@ def test_a_fixed_target_starts_anew_from_other_weights_and_sees_no_dropout():
         inputs = tf.keras.Input([SIZE])
         return tf.keras.Model(inputs, tf.keras.layers.Dense(CLASSES)(tf.keras.layers.Dropout(0.5)(inputs)))
 
-    model, batch = create_model(create_network, joint_pass=False, fixed_target=True, learning_rate=0.0), create_batch()
-    model.network.set_weights([np.full_like(weight, 0.5) for weight in model.network.get_weights()])
+    model, batch = create_model(create_network, joint_pass=False, fixed_target=True), create_batch()
+    kernel = np.random.default_rng(5).normal(size=[SIZE, CLASSES])
+    model.network.set_weights([kernel, np.zeros(CLASSES)])
     model.start_copies()
-    expected = softmax(batch["original"] @ np.full([SIZE, CLASSES], 0.5)).max(-1).mean()
-    np.testing.assert_allclose(train(model, [batch])["original_confidence"][0], expected, rtol=1e-5)
+    history = train(model, [batch])
+    target = softmax(batch["original"] @ kernel / 0.5)
+    entropy = -(target * np.log(target)).sum(-1) * (softmax(batch["original"] @ kernel).max(-1) > 0.4)
+    found = history["unsup_cross_entropy"][0] - history["unsup_loss"][0]
+    np.testing.assert_allclose(found, entropy.mean(), rtol=1e-4)
 
 
-@pytest.mark.parametrize("settings", [{"joint_pass": True}, {"joint_pass": False, "ent_min_coeff": 0.1}])
-def test_a_fixed_target_needs_a_pass_of_its_own(settings):
-    with pytest.raises(ValueError, match="expected a pass of its own for the target, and no entropy"):
-        create_model(fixed_target=True, **settings)
+def test_beside_a_fixed_target_the_entropy_is_that_of_what_the_network_predicts():
+    options = {"joint_pass": False, "fixed_target": True, "unsup_coeff": 0.0, "ent_min_coeff": 0.3}
+    model, batches = create_model(**options), [create_batch(seed=seed) for seed in range(2)]
+    train(model, batches[:1])
+    kernel, bias = model.network.get_weights()
+    predicted = softmax(batches[1]["original"] @ kernel + bias)
+    found = train(model, batches[1:])
+    entropy = -(predicted * np.log(predicted)).sum(-1)
+    np.testing.assert_allclose(found["entropy_loss"][0], 0.3 * entropy.mean(), rtol=1e-5)
+    np.testing.assert_allclose(found["original_confidence"][0], predicted.max(-1).mean(), rtol=1e-5)
+
+
+def test_a_fixed_target_needs_a_pass_of_its_own():
+    with pytest.raises(ValueError, match="expected a pass of its own for the target"):
+        create_model(fixed_target=True)
 
 
 @pytest.mark.parametrize("strategy_name", ["one_device", "mirrored"])
