@@ -10,7 +10,8 @@
 # TensorFlow, the processor and the number of cores of the runs in results/, digits are expected to agree to the digit;
 # else means may differ by the tolerance of the experiment. --add adds what is new to results/, from which
 # `python -m utils.results write` makes the tables and plots of the documents.
-# Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes six hours of a core, everything else some more.
+# Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes four hours of a core that computes in
+# bfloat16 and six or more of others, everything else some more.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
