@@ -257,11 +257,11 @@ def describe_gains(gains):
         mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
     if ahead == len(gains):
         return f"ahead in every draw, by {min(gains):.1f} points at least and {mean}"
-    return f"ahead in {ahead} of {len(gains)} draws, by {mean}".replace(" -", " −")
+    return f"ahead in {ahead} of {len(gains)} draws, by {mean}"
 
 
 def format_points(value):
-    return f"{round(value, 1) + 0.0:.1f}"  # not -0.0
+    return f"{round(value, 1) + 0.0:.1f}".replace("-", "−")  # never -0.0
 
 
 def plot(experiment):
