@@ -2,6 +2,7 @@
 
     python -m utils.reproduce --list
     python -m utils.reproduce --only=digits,film
+    python -m utils.reproduce --only=cifar10 --new --add     # what results/ does not have yet
 
 What is finished is kept in runs/small and not run again; a run that was stopped goes on. What a run says is in the .log
 beside its folder, and what prepared it in runs/small/prepare.log.
@@ -48,6 +49,7 @@ def define_flags():
     flags.DEFINE_list("draws", [], "Numbers of the draws, from 0; all by default.")
     flags.DEFINE_integer("jobs", 1, "Runs at once, each on its share of the cores.", lower_bound=1)
     flags.DEFINE_bool("list", False, "Only tell what there is, what is finished, and how long the rest takes.")
+    flags.DEFINE_bool("new", False, "Leave out the runs that results/ has a line of.")
     flags.DEFINE_bool("add", False, "Add finished runs to results/, where there is no line of them yet.")
 
 
@@ -55,6 +57,8 @@ def main():
     experiments = choose(FLAGS.only)
     draws = [int(number) for number in FLAGS.draws] or None
     plans = [plan for name in experiments for plan in plan_runs(name, draws)]
+    if FLAGS.new:
+        plans = leave_out_stored(plans)
     print_list(plans)
     if FLAGS.list:
         return
@@ -114,6 +118,14 @@ def plan_run(experiment, entry, method, labels, draw):
     commands = tuple(command.format(**values) for command in entry["prepare"])
     minutes = entry["minutes"][method] if isinstance(entry["minutes"], dict) else entry["minutes"]
     return Plan(experiment, method, labels, draw, run_dir, commands, entry["train"].format(**values), minutes)
+
+
+def leave_out_stored(plans):
+    """The plans of which results/ has no line."""
+    paths = {plan.experiment: results.path_of(plan.experiment) for plan in plans}
+    runs = [run for path in paths.values() for run in results.read_runs(path)]
+    stored = {(run.experiment, run.method, run.labels, run.draw) for run in runs}
+    return [plan for plan in plans if (plan.experiment, plan.method, plan.labels, plan.draw) not in stored]
 
 
 def remaining(plans):

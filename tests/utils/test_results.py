@@ -345,6 +345,15 @@ def test_new_runs_are_added_and_old_lines_stay(project):
     assert lines[1].startswith("tiny,supervised,20,0,0,0.05,10,1.3,0123456789ab,tensorflow=2.15.1,")
 
 
+def test_what_results_have_can_be_left_out(project, capsys):
+    write_runs(project, "tiny,UDA,20,0,0,0.05,,,,,", "tiny,supervised,20,1,1,0.05,,,,,")
+    run_main(reproduce, "--only=tiny", "--new", "--add")
+    assert starts(project) == {"default_20_1": 1, "unsup_ratio=0_20_0": 1}
+    assert len((project / "results/tiny.csv").read_text().splitlines()) == 5
+    run_main(reproduce, "--only=tiny", "--new", "--list")
+    assert "in all 0 minutes" in capsys.readouterr().out
+
+
 def test_sizes_may_have_their_own_numbers_of_draws_and_methods_their_own_minutes(project, capsys):
     entry = TINY | {"labels": [40, 20], "draws": [2, 1], "minutes": {"supervised": 1, "UDA": 10}}
     (project / "results/experiments.json").write_text(json.dumps({"tiny": entry}))
