@@ -12,6 +12,7 @@ import dataclasses
 import functools
 import itertools
 import os
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -75,9 +76,13 @@ def compute_features(network, texts):
         values = compute(batch).numpy()
         features = np.empty([len(texts), values.shape[1]], np.float32) if features is None else features
         features[rows] = values
-    if not np.isfinite(features).all():
-        raise ValueError("the encoder gives features that are not finite: its weights are damaged.")
+    check_finite(features)
     return features
+
+
+def check_finite(*arrays):
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("the encoder gives numbers that are not finite: its weights are damaged.")
 
 
 def create_batches(texts):
@@ -121,6 +126,15 @@ class Source:
         self.record_set, self.view, self.labelled = record_set, view, labelled
 
 
+class Sets(NamedTuple):
+    """Sets of records to write, of what one encoder makes of texts."""
+
+    kind: str  # what of it: "features", or text.states' "states"
+    folder: str
+    sources: dict  # from the place of a set below the folder to its Source
+    common: dict  # settings of all of them
+
+
 def list_sources(config, data, augmented):
     """All that a run needs: {place below the encoder's folder: Source}.
 
@@ -162,11 +176,16 @@ def write_features(config, data, augmented=True, **work_settings):
     Returns:
       {place: records.RecordSet} of features, as write returns them.
     """
-    common = describe_encoder(config, data) | describe_features(config)
+    groups = [plan_features(config, data, augmented)]
     encode = functools.partial(encode_shard, network_settings(config, config.max_seq_length))
     advice = "Run `python -m text.features` with the same flags as the training."
-    sources = list_sources(config, data, augmented)
-    return write(features_dir(config), sources, common, encode, advice, config.verify_records, **work_settings)
+    sets = write(groups, encode, advice, config.verify_records, **work_settings)
+    return {place: record_set for (_, place), record_set in sets.items()}
+
+
+def plan_features(config, data, augmented):
+    common = describe_encoder(config, data) | describe_features(config)
+    return Sets("features", features_dir(config), list_sources(config, data, augmented), common)
 
 
 def describe_encoder(config, data):
@@ -177,28 +196,33 @@ def describe_encoder(config, data):
     return described | {"tokenization": dataclasses.asdict(data.tokenization)}
 
 
-def write(folder, sources, common, encode, advice, verify=False, replicas=1, worker_id=0, **workers):
+def write(groups, encode, advice, verify=False, replicas=1, worker_id=0, **workers):
     """Writes what is missing of some sets, or this replica's share of it.
 
     Args:
-      sources: {place below folder: Source}; common: settings of all sets; encode: as write_sets takes it.
+      groups: list of Sets. Those that are made of the same texts are made at once.
+      encode: as write_sets takes it; its inputs are those of find_inputs, its contents (kind, view, labelled).
       verify: compare unlabelled sets with their checksums, too, as it is always done with labelled ones.
       workers: arguments of work.start_workers.
 
     Returns:
-      {place: records.RecordSet} of those that are whole: all, unless other replicas owe some of their shards.
+      {(kind, place): records.RecordSet} of those that are whole: all, unless other replicas owe some of their shards.
     """
-    plans = {place: create_plan(os.path.join(folder, place), source, common) for place, source in sources.items()}
-    with _alone(folder, replicas), work.start_workers(folder, **workers) as ordered_map:
-        with records.explain_damage([source.record_set for source in sources.values()]):
-            write_sets(plans.values(), {}, encode, find_inputs, ordered_map, replicas, worker_id)
+    plans = {(group.kind, place): create_plan(group, place) for group in groups for place in group.sources}
+    in_order = sorted(plans.values(), key=lambda plan: plan.examples.directory)
+    with contextlib.ExitStack() as stack:
+        for group in groups:
+            stack.enter_context(_alone(group.folder, replicas))
+        ordered_map = stack.enter_context(work.start_workers(groups[0].folder, **workers))
+        with records.explain_damage([plan.examples for plan in in_order]):
+            write_sets(in_order, {}, encode, find_inputs, ordered_map, replicas, worker_id)
 
-    def read(place):
-        plan = plans[place]
-        return records.read_set(plan.set_dir, plan.settings, advice, verify or sources[place].labelled)
+    def read(plan):
+        _, _, labelled = plan.content
+        return records.read_set(plan.set_dir, plan.settings, advice, verify or labelled)
 
-    whole = [place for place, plan in plans.items() if replicas == 1 or records.read_info(plan.set_dir)["complete"]]
-    return {place: read(place) for place in whole}
+    is_whole = {key: replicas == 1 or records.read_info(plan.set_dir)["complete"] for key, plan in plans.items()}
+    return {key: read(plan) for key, plan in plans.items() if is_whole[key]}
 
 
 @contextlib.contextmanager
@@ -213,13 +237,14 @@ def _alone(folder, replicas):
         yield
 
 
-def create_plan(set_dir, source, common):
+def create_plan(group, place):
+    source, set_dir = group.sources[place], os.path.join(group.folder, place)
     # The originals are the same beside every copy, whatever it was made by.
     left_out = record_format.COPY_SETTINGS if source.view == "original" and not source.labelled else ()
     described = {name: value for name, value in source.record_set.settings.items() if name not in left_out}
-    settings = _known_settings(set_dir, common) | {"view": source.view, "records": described}
-    content = source.view, source.labelled
-    return SetPlan(set_dir, source, source.record_set.num_examples, settings, content, TEXTS_PER_SHARD)
+    settings = _known_settings(set_dir, group.common) | {"view": source.view, "records": described}
+    content = group.kind, source.view, source.labelled
+    return SetPlan(set_dir, source.record_set, source.record_set.num_examples, settings, content, TEXTS_PER_SHARD)
 
 
 def _known_settings(set_dir, common):
@@ -229,26 +254,35 @@ def _known_settings(set_dir, common):
     return {name: value for name, value in common.items() if name in stored or name not in CONFIG_SETTINGS}
 
 
-def find_inputs(source, shards):
+def find_inputs(record_set, shards):
     """Yields (path of a file of records, how many of them to pass over) for each of these shards."""
     for shard in shards:
         number, skipped = divmod(shard * TEXTS_PER_SHARD, SHARD_SIZE)
-        yield source.record_set.paths[number], skipped
+        yield record_set.paths[number], skipped
 
 
 def encode_shard(network_arguments, _shard, inputs, _counts):
     network = load_network(*network_arguments)
 
     def encode(content):
-        view, labelled = content
+        _, view, labelled = content
         texts, labels = read_texts(*inputs, view, labelled)
-        features = compute_features(network, texts).astype("<f2")
-        for number, feature in enumerate(features):
-            yield records.encode_example(
-                {"features": feature.tobytes()} | ({"label": labels[number]} if labelled else {})
-            )
+        return encode_examples(labels, features=compute_features(network, texts).astype("<f2"))
 
     return encode
+
+
+def encode_examples(labels, **columns):
+    """Yields serialised examples.
+
+    Args:
+      labels: list of numbers, or None; columns: for each name an array, or a list of arrays, one for each example.
+    """
+    if labels is not None:
+        columns["label"] = labels
+    for values in zip(*columns.values()):
+        payloads = (value.tobytes() if isinstance(value, np.ndarray) else value for value in values)
+        yield records.encode_example(dict(zip(columns, payloads)))
 
 
 def read_texts(path, skipped, view, labelled):

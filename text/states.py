@@ -13,15 +13,13 @@ import itertools
 import os
 from typing import NamedTuple
 
-import numpy as np
 import tensorflow as tf
 
 from augmentation import text_ops
 from text import bert_weights, record_format
 from text import features as text_features
-from text.models import choose_features
-from text.models.bert import BertConfig, check_states, create_lower_layers
-from utils import files, records
+from text.models.bert import BertConfig, add_states, check_states, create_lower_layers
+from utils import files
 
 MEMORY = 4 << 30  # bytes of states that may be held for shuffling
 
@@ -30,31 +28,40 @@ MEMORY = 4 << 30  # bytes of states that may be held for shuffling
 
 
 @functools.lru_cache(maxsize=1)  # once in each process
-def load_network(init_checkpoint, config_path, max_seq_length, num_layers):
-    """The frozen layers, from {"ids", "type_ids"} to states [batch, length, width]."""
+def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layers, num_layers, with_features):
+    """The encoder, from {"ids", "type_ids"} to {"states"} [batch, length, width] and, unless they are not needed,
+    {"features"} as text.features has them."""
+    if with_features:
+        network = (init_checkpoint, config_path, max_seq_length, pooling, feature_layers)
+        return add_states(text_features.load_network(*network), num_layers)
     network = create_lower_layers(BertConfig.read(config_path), max_seq_length, num_layers)
     bert_weights.load_weights(network, init_checkpoint)
     return network
 
 
 def compute_states(network, texts):
-    """States of texts, as text.features.compute_features takes them: a list of float16 [pieces, width]."""
-    compute, states = text_features.compile_network(network), [None] * len(texts)
+    """What load_network's network makes of texts, as text.features.compute_features takes them.
+
+    Returns:
+      {"states": a list of float16 [pieces, width], "features": a list of float16 [features' width]}
+    """
+    compute = text_features.compile_network(network)
+    found = {name: [None] * len(texts) for name in network.output}
     for rows, batch in text_features.create_batches(texts):
-        for row, values in zip(rows, compute(batch).numpy()):
-            states[row] = values[: len(texts[row][0])].astype("<f2")
-    if not all(np.isfinite(values).all() for values in states):
-        raise ValueError("the encoder gives states that are not finite: its weights are damaged.")
-    return states
+        for name, values in compute(batch).items():
+            for row, value in zip(rows, values.numpy()):
+                found[name][row] = (value[: len(texts[row][0])] if name == "states" else value).astype("<f2")
+    text_features.check_finite(*found["states"], *found.get("features", []))
+    return found
 
 
 def network_settings(config):
     """The arguments of load_network that a text.config.Config asks for."""
-    path = config.bert_config_file or bert_weights.find_config(config.init_checkpoint)
-    layers = choose_features(config)[1]
-    num_layers = max(layers, default=BertConfig.read(path).num_hidden_layers)
+    of_features = text_features.network_settings(config, config.max_seq_length)
+    layers = of_features[-1]
+    num_layers = max(layers, default=BertConfig.read(of_features[1]).num_hidden_layers)
     check_states(num_layers, config.trainable_layers, layers)
-    return config.init_checkpoint, path, config.max_seq_length, num_layers - config.trainable_layers
+    return *of_features, num_layers - config.trainable_layers, config.head_steps > 0
 
 
 # ---- records of states ----------------------------------------------------------------------------------------------
@@ -97,24 +104,27 @@ class Layout(NamedTuple):
 def open_states(config, data):
     """Computes what is missing of the states of all texts that a run needs, and gives them in place of the texts.
 
+    With head_steps the features of these texts, on which the head is trained first, come from the same pass.
+
     Args:
       config: text.config.Config with keep_states; data: text.input_pipeline.Data.
     """
     settings = network_settings(config)
-    common = text_features.describe_encoder(config, data) | {"num_layers": settings[-1]}
-    folder = f"{common['encoder_sha256'][:12]}-states-{settings[-1]}"
+    *_, num_layers, with_features = settings
+    common = text_features.describe_encoder(config, data) | {"num_layers": num_layers}
+    folder = os.path.join(config.data_dir, "features", f"{common['encoder_sha256'][:12]}-states-{num_layers}")
     sources = list_sources(config, data)
+    groups = [text_features.Sets("states", folder, sources, common)]
+    groups += [text_features.plan_features(config, data, augmented=True)] * with_features
     encode = functools.partial(encode_shard, settings)
-    advice = "Give the same command again."
-    folder = os.path.join(config.data_dir, "features", folder)
-    sets = text_features.write(folder, sources, common, encode, advice, config.verify_records)
+    sets = text_features.write(groups, encode, "Give the same command again.", config.verify_records)
     layout = Layout(BertConfig.read(settings[1]).hidden_size)
-    for record_set in sets.values():
-        layout.check(record_set, config.max_seq_length)
     places = {id(source.record_set): place for place, source in sources.items()}
+    for place in sources:
+        layout.check(sets["states", place], config.max_seq_length)
 
     def replace(record_sets):
-        return [sets[places[id(record_set)]] for record_set in record_sets]
+        return [sets["states", places[id(record_set)]] for record_set in record_sets]
 
     parts = {part: replace(getattr(data, part)) for part in ("sup", "unsup", "dev", "test")}
     return data._replace(**parts, layout=layout)
@@ -139,15 +149,16 @@ def list_sources(config, data):
 def encode_shard(network_arguments, _shard, inputs, _counts):
     network = load_network(*network_arguments)
 
+    @functools.cache
+    def compute(view, labelled):
+        """Labels, and what the network makes of a view: its features are asked for beside its states."""
+        texts, labels = text_features.read_texts(*inputs, view, labelled)
+        return labels, compute_states(network, texts)
+
     def encode(content):
-        view, labelled = content
-        columns = {}
-        for name in record_format.VIEWS if view == "both" else (view,):
-            texts, labels = text_features.read_texts(*inputs, name, labelled)
-            columns[name] = [states.tobytes() for states in compute_states(network, texts)]
-        if labelled:
-            columns["label"] = labels
-        for values in zip(*columns.values()):
-            yield records.encode_example(dict(zip(columns, values)))
+        kind, view, labelled = content
+        views = record_format.VIEWS if view == "both" else (view,)
+        columns = {name if kind == "states" else kind: compute(name, labelled)[1][kind] for name in views}
+        return text_features.encode_examples(compute(views[0], labelled)[0], **columns)
 
     return encode

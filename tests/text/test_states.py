@@ -59,7 +59,7 @@ def test_batches_hold_the_same_texts_as_states(config):
     for view in ("sup", "original", "augmented"):
         mask = pieces[view]["ids"].numpy() != 0
         np.testing.assert_array_equal(kept[view]["mask"], mask)
-        expected = lower(pieces[view]).numpy() * mask[:, :, np.newaxis]
+        expected = lower(pieces[view])["states"].numpy() * mask[:, :, np.newaxis]
         np.testing.assert_allclose(kept[view]["states"], expected, atol=5e-3)  # 16 bits
         assert kept[view]["states"].dtype == tf.float32
 
@@ -116,6 +116,24 @@ def test_states_are_computed_once_and_shared_by_runs(config, monkeypatch):
     shutil.rmtree(kept.test[0].directory)
     open_both(config)
     assert counts == [12]
+
+
+@pytest.mark.parametrize("pooling, layers", [("mean", "1,2"), ("cls", "")])
+def test_features_for_the_head_come_from_the_pass_that_gives_the_states(config, tmp_path, monkeypatch, pooling, layers):
+    """They are those that text.features writes, byte for byte, and the head needs no other pass."""
+    shutil.copytree(config.data_dir, tmp_path / "both")
+    settings = {"head_steps": 2, "head_learning_rate": 1e-3, "pooling": pooling, "feature_layer": layers}
+    config = dataclasses.replace(config, **settings)
+    features.write_features(config, input_pipeline.open_data(config, with_unlabeled=True))
+    both = dataclasses.replace(config, data_dir=str(tmp_path / "both"))
+    shutil.rmtree(tmp_path / "both/features", ignore_errors=True)
+    monkeypatch.setattr(features, "compute_features", None)
+    run(both, tmp_path / "run", do_eval=False)
+    folder = features.features_dir(config)
+    paths = glob.glob("**/*.tfrecord", root_dir=folder, recursive=True)
+    assert len(paths) == 4
+    for path in paths:
+        assert pathlib.Path(folder, path).read_bytes() == pathlib.Path(features.features_dir(both), path).read_bytes()
 
 
 def test_states_of_another_configuration_of_the_encoder_are_refused(config, tmp_path):

@@ -285,9 +285,16 @@ def create_lower_layers(encoder_config, max_seq_length, num_layers):
     _check(encoder_config, max_seq_length, "mean", 0, (num_layers,))
     encoder_config = dataclasses.replace(encoder_config, num_hidden_layers=num_layers)
     encoder, inputs = Encoder(encoder_config, dropout=0.0, with_pooler=False), _id_inputs()
-    mask = tf.not_equal(inputs["ids"], 0)
-    states = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))["sequence_output"]
-    return tf.keras.Model(inputs, states, name="states")
+    outputs, _ = _run_layers(encoder, inputs)
+    return tf.keras.Model(inputs, {"states": outputs["sequence_output"]}, name="states")
+
+
+def add_states(network, num_layers):
+    """The network of create_encoder, as one that also gives the states of its lowest layers: {"features", "states"}."""
+    encoder, inputs = network.get_layer("encoder"), _id_inputs()
+    outputs, mask = _run_layers(encoder, inputs)
+    both = {"features": _pool(encoder, outputs, mask), "states": outputs["encoder_outputs"][num_layers - 1]}
+    return tf.keras.Model(inputs, both, name="features_and_states")
 
 
 def _id_inputs():
@@ -297,11 +304,17 @@ def _id_inputs():
 def _encode(encoder, inputs):
     """Features of the texts of one of the two kinds of inputs: [batch, width]."""
     if "states" in inputs:
-        mask = inputs["mask"]
-        outputs = encoder({"states": inputs["states"], "input_mask": mask})
-    else:
-        mask = tf.not_equal(inputs["ids"], 0)
-        outputs = encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask))
+        return _pool(encoder, encoder({"states": inputs["states"], "input_mask": inputs["mask"]}), inputs["mask"])
+    return _pool(encoder, *_run_layers(encoder, inputs))
+
+
+def _run_layers(encoder, inputs):
+    """What an encoder gives of {"ids", "type_ids"}, and which of the ids are real ones."""
+    mask = tf.not_equal(inputs["ids"], 0)
+    return encoder(encoder_inputs(inputs["ids"], inputs["type_ids"], mask)), mask
+
+
+def _pool(encoder, outputs, mask):
     if encoder.pooling == "cls":
         return outputs["pooled_output"]
     # From the end: of states there are fewer outputs.
