@@ -1,6 +1,5 @@
 #!/usr/bin/env bash
-# Checks the style and runs all tests in two processes: half an hour or more on two cores, without a network after the
-# install.
+# Checks the style and runs all tests in two processes, 22 minutes of processor time, without a network after the install.
 #
 #   bash scripts/test.sh [pytest arguments]
 set -euo pipefail
