@@ -1,6 +1,7 @@
 """Pictures of results as SVG files: small, the same for the same values, and fit for light and dark pages."""
 
 import html
+import itertools
 import statistics
 
 from utils.charts import Scale, line, text
@@ -46,32 +47,61 @@ def curves(title, y_label, methods):
     Args:
       methods: dict from name to a dict from number of labels to values.
     """
-    top = 40 + LEGEND_ROW
-    bottom = top + CHART_HEIGHT
     sizes = sorted({size for by_size in methods.values() for size in by_size})
-    draws = [value for by_size in methods.values() for values in by_size.values() for value in values]
-    y_of = Scale(min(draws), max(draws), bottom, top)
     x_of = Scale(sizes[0], sizes[-1], Y_LABEL_ROOM, WIDTH - MARGIN, logarithmic=True)
+    y_of = _y_scale(methods)
+    parts = _frame(title, y_label, methods, x_of, y_of, sizes, "labels")
+    for color, (name, by_size) in zip(itertools.cycle(COLORS), methods.items()):
+        parts.append(_mean_line(by_size, x_of, y_of, color))
+        for size, values in by_size.items():
+            parts += [dot(x_of(size), y_of(value), color, f"{name}, {size:,} labels: {value:.1f}") for value in values]
+    return svg(title, y_of.start + TICK_ROOM, parts)
+
+
+def learning_curves(title, y_label, methods):
+    """Values over the steps of training: a line through the means, in a band from the least to the largest draw.
+
+    Args:
+      methods: dict from name to a dict from step to values.
+    """
+    x_of = Scale(0, max(step for by_step in methods.values() for step in by_step), Y_LABEL_ROOM, WIDTH - MARGIN)
+    y_of = _y_scale(methods)
+    parts = _frame(title, y_label, methods, x_of, y_of, map(round, x_of.ticks), "steps")
+    for color, by_step in zip(itertools.cycle(COLORS), methods.values()):
+        steps = sorted(by_step)
+        band = [(step, max(by_step[step])) for step in steps] + [(step, min(by_step[step])) for step in steps[::-1]]
+        corners = " ".join(f"{x_of(step):.1f},{y_of(value):.1f}" for step, value in band)
+        parts += [f'<polygon points="{corners}" fill="{color}" fill-opacity="0.25"/>']
+        parts += [_mean_line(by_step, x_of, y_of, color)]
+    return svg(title, y_of.start + TICK_ROOM, parts)
+
+
+def _y_scale(methods):
+    values = [value for places in methods.values() for values in places.values() for value in values]
+    top = 40 + LEGEND_ROW
+    return Scale(min(values), max(values), top + CHART_HEIGHT, top)
+
+
+def _frame(title, y_label, methods, x_of, y_of, x_ticks, x_label):
+    """Title, grid, axes and the names of the methods."""
     parts = [text(MARGIN, 18, f"{title}: {y_label}", "start", "title")]
     for tick in y_of.ticks:
         parts += [line(Y_LABEL_ROOM, y_of(tick), WIDTH - MARGIN, y_of(tick))]
         parts += [text(Y_LABEL_ROOM - 8, y_of(tick) + 4, f"{tick:g}", "end")]
-    parts += [text(x_of(size), bottom + 18, f"{size:,}") for size in sizes]
-    parts.append(text(WIDTH - MARGIN, bottom + 36, "labels", "end"))
+    parts += [text(x_of(tick), y_of.start + 18, f"{tick:,}") for tick in x_ticks]
+    parts.append(text(WIDTH - MARGIN, y_of.start + 36, x_label, "end"))
     place = Y_LABEL_ROOM
-    for number, (name, by_size) in enumerate(methods.items()):
-        color = COLORS[number % len(COLORS)]
-        points = [(x_of(size), y_of(statistics.fmean(values))) for size, values in sorted(by_size.items())]
-        path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-        parts.append(f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2.5"/>')
-        for size, values in by_size.items():
-            parts += [dot(x_of(size), y_of(value), color, f"{name}, {size:,} labels: {value:.1f}") for value in values]
-        parts += [
-            f'<rect x="{place:.1f}" y="36" width="14" height="4" fill="{color}"/>',
-            text(place + 20, 42, name, "start"),
-        ]
+    for color, name in zip(itertools.cycle(COLORS), methods):
+        parts.append(f'<rect x="{place:.1f}" y="36" width="14" height="4" fill="{color}"/>')
+        parts.append(text(place + 20, 42, name, "start"))
         place += 44 + CHARACTER * len(name)
-    return svg(title, bottom + TICK_ROOM, parts)
+    return parts
+
+
+def _mean_line(places, x_of, y_of, color):
+    points = [(x_of(place), y_of(statistics.fmean(values))) for place, values in sorted(places.items())]
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return f'<polyline points="{path}" fill="none" stroke="{color}" stroke-width="2.5"/>'
 
 
 def svg(title, height, parts):

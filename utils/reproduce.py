@@ -231,24 +231,22 @@ class Command:
 # ---- comparing ------------------------------------------------------------------------------------------------------
 
 
-def read_finished(plans):
-    """The lines of finished runs, with the command of the plan."""
-    return [
-        results.read_run(plan.run_dir, plan.experiment, plan.method)._replace(command=plan.train)
-        for plan in plans
-        if plan.is_finished
-    ]
+def read_finished(plan):
+    """The line of a finished run, with the command of the plan."""
+    return results.read_run(plan.run_dir, plan.experiment, plan.method)._replace(command=plan.train)
 
 
 def add_new(plans):
-    for run in read_finished(plans):
-        if results.identify(run) not in map(results.identify, results.read_runs(results.path_of(run.experiment))):
-            print(f"added to {results.add(run)}: {results.describe(results.identify(run))}")
+    for plan in plans:
+        if plan.is_finished:
+            run = read_finished(plan)
+            if results.identify(run) not in map(results.identify, results.read_runs(results.path_of(plan.experiment))):
+                print(f"added to {results.add(run, plan.run_dir)}: {results.describe(results.identify(run))}")
 
 
 def compare(plans):
     """Prints the means of each method beside those in results/, over the runs that both have; True if all fit."""
-    finished, fits = read_finished(plans), True
+    finished, fits = [read_finished(plan) for plan in plans if plan.is_finished], True
     print(f"{'experiment':24} {'method':30} {'labels':>6} {'runs':>4} {'then':>8} {'now':>8}  to the digit")
     for name in dict.fromkeys(run.experiment for run in finished):
         stored = {results.identify(run): run for run in results.read_runs(results.path_of(name))}

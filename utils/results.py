@@ -4,7 +4,8 @@
     python -m utils.results write                                          # all tables and plots anew
 
 An experiment is one of results/experiments.json, which has its own file of runs, or a script such as run_svhn_gpu: its
-runs, sent in by whoever has the hardware, are in results/contributed.csv. In a document, the lines between
+runs, sent in by whoever has the hardware, are in results/contributed.csv. Of an experiment with "learning_curves",
+results/curves has what its runs had on the test examples while they were training. In a document, the lines between
 <!-- results: KIND ... --> and <!-- end of results --> are made by the function of that name in BLOCKS.
 """
 
@@ -22,7 +23,7 @@ from absl import flags
 from utils import cli, files, plots
 from utils.statistics import mean_interval
 
-FOLDER, PLOTS = "results", "docs/plots"
+FOLDER, CURVES, PLOTS = "results", "results/curves", "docs/plots"
 EXPERIMENTS, CONTRIBUTED = f"{FOLDER}/experiments.json", f"{FOLDER}/contributed.csv"
 DOCUMENTS = ("README.md", "docs/results.md", "docs/experiments.md")
 BLOCK = re.compile(r"(<!-- results: (.*?) -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
@@ -44,8 +45,20 @@ class Run(NamedTuple):
     command: str | None = None
 
 
-REQUIRED = {"experiment": str, "method": str, "labels": int, "draw": int, "seed": int, "error": float}
-TYPES = REQUIRED | {"steps": int, "seconds": float, "commit": str, "versions": str, "command": str}
+class Point(NamedTuple):
+    """A line of a learning curve: the error on the test examples after some steps of a run."""
+
+    experiment: str
+    method: str
+    labels: int
+    draw: int
+    seed: int
+    step: int
+    error: float
+
+
+TYPES = {"experiment": str, "method": str, "labels": int, "draw": int, "seed": int, "step": int, "error": float}
+TYPES |= {"steps": int, "seconds": float, "commit": str, "versions": str, "command": str}
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -53,48 +66,59 @@ TYPES = REQUIRED | {"steps": int, "seconds": float, "commit": str, "versions": s
 
 def read_runs(path):
     """The runs of a file, in its order; [] if there is none."""
+    return _read_lines(path, Run)
+
+
+def read_points(experiment):
+    """The learning curves of an experiment; [] if there are none."""
+    return _read_lines(curves_path_of(experiment), Point)
+
+
+def _read_lines(path, kind):
     if not os.path.exists(path):
         return []
     with files.open_file(path) as file:
         rows = list(csv.reader(file))
-    if not rows or rows[0] != list(Run._fields):
-        raise ValueError(f"{path}, line 1: expected the columns {','.join(Run._fields)}.")
-    runs = [_parse(row, f"{path}, line {number}") for number, row in enumerate(rows[1:], start=2)]
-    for key, count in collections.Counter(map(identify, runs)).items():
+    if not rows or rows[0] != list(kind._fields):
+        raise ValueError(f"{path}, line 1: expected the columns {','.join(kind._fields)}.")
+    lines = [_parse(row, kind, f"{path}, line {number}") for number, row in enumerate(rows[1:], start=2)]
+    for key, count in collections.Counter(map(identify, lines)).items():
         if count > 1:
-            raise ValueError(f"{path} has {count} lines of {describe(key)}: delete all but one.")
-    return runs
+            raise ValueError(f"{path} has {count} lines of {describe(key, kind)}: delete all but one.")
+    return lines
 
 
-def _parse(row, where):
-    if len(row) != len(Run._fields):
-        raise ValueError(f"{where}: expected {len(Run._fields)} columns, found {len(row)}.")
+def _parse(row, kind, where):
+    if len(row) != len(kind._fields):
+        raise ValueError(f"{where}: expected {len(kind._fields)} columns, found {len(row)}.")
     values = {}
-    for name, text in zip(Run._fields, row):
+    for name, text in zip(kind._fields, row):
         try:
             values[name] = TYPES[name](text) if text else None
         except ValueError as error:
             raise ValueError(f"{where}: {name}={text}: expected a {TYPES[name].__name__}.") from error
-        if name in REQUIRED and values[name] is None:
+        if values[name] is None and name not in kind._field_defaults:
             raise ValueError(f"{where}: {name} is missing.")
     if not 0 <= values["error"] <= 1:
         raise ValueError(f"{where}: error={values['error']}: expected a share, from 0 to 1.")
-    return Run(**values)
+    return kind(**values)
 
 
-def write_runs(path, runs):
+def write_lines(path, lines):
+    """Runs or points; at least one."""
     with files.explain_refusal(path, "make room."), files.replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(Run._fields)
-        writer.writerows(runs)  # None becomes nothing
+        writer.writerow(lines[0]._fields)
+        writer.writerows(lines)  # None becomes nothing
 
 
-def identify(run):
-    return run[: Run._fields.index("error")]
+def identify(line):
+    """What no two lines of a file have in common."""
+    return line[: line._fields.index("error")]
 
 
-def describe(key):
-    return ", ".join(f"{name}={value}" for name, value in zip(Run._fields, key))
+def describe(key, kind=Run):
+    return ", ".join(f"{name}={value}" for name, value in zip(kind._fields, key))
 
 
 @functools.cache
@@ -119,13 +143,18 @@ def path_of(experiment):
     )
 
 
+def curves_path_of(experiment):
+    """The file of an experiment's learning curves."""
+    return f"{CURVES}/{experiment}.csv"
+
+
 # ---- adding a run ---------------------------------------------------------------------------------------------------
 
 
-def read_run(run_dir, experiment, method):
-    """The line of a finished run, from what its training left in `run_dir`."""
-    result = _read_file(run_dir, "result.json", {"error_rate": float, "step": int, "sup_size": int, "seed": int})
-    start = _read_file(run_dir, "run.json", {"command": str}) if files.exists(f"{run_dir}/run.json") else {}
+def read_run(model_dir, experiment, method):
+    """The line of a finished run, from what its training left in `model_dir`."""
+    result = _read_file(model_dir, "result.json", {"error_rate": float, "step": int, "sup_size": int, "seed": int})
+    start = _read_file(model_dir, "run.json", {"command": str}) if files.exists(f"{model_dir}/run.json") else {}
     versions = dict(result.get("versions", {}))
     commit = versions.pop("git_commit", None)
     return Run(
@@ -148,33 +177,52 @@ def shorten_commit(commit):
     return commit[:12] + "-dirty" * commit.endswith("-dirty") if commit else None
 
 
-def _read_file(run_dir, name, fields):
-    path = os.path.join(run_dir, name)
+def _read_file(model_dir, name, fields):
+    path = os.path.join(model_dir, name)
     if not files.exists(path):
         raise ValueError(f"{path} does not exist: finish that run with --do_train --do_eval.")
     return files.check_fields(path, files.read_json(path), fields, advice="evaluate that run again, with --do_eval.")
 
 
-def add(run):
-    """Appends a run to the file of its experiment. Returns the path."""
+def add(run, model_dir):
+    """Appends a run to the file of its experiment, and its learning curve where they are kept. Returns the path."""
     path = path_of(run.experiment)
     runs = read_runs(path)
     if identify(run) in map(identify, runs):
         raise ValueError(f"{path} has a line of {describe(identify(run))} already: delete it first, to replace it.")
-    write_runs(path, [*runs, run])
+    if read_experiments().get(run.experiment, {}).get("learning_curves"):
+        from utils import run_dir  # which loads TensorFlow
+
+        _add_curve(run, run_dir.read_metrics(model_dir))
+    write_lines(path, [*runs, run])
     return path
+
+
+def _add_curve(run, metrics):
+    """Replaces what is there of this run; its deleted line says that it is made anew."""
+    key = identify(run)
+    others = [point for point in read_points(run.experiment) if point[: len(key)] != key]
+    tested = [line for line in metrics if "test_accuracy" in line]
+    own = [Point(*key, line["step"], round(1 - line["test_accuracy"], 6)) for line in tested]
+    if own:
+        files.make_folder(CURVES)
+        write_lines(curves_path_of(run.experiment), [*others, *own])
 
 
 # ---- statistics -----------------------------------------------------------------------------------------------------
 
 
-def group(runs):
-    """A dict from method, in the order of the experiment's table, to a dict from number of labels to runs by draw."""
-    names = read_experiments().get(runs[0].experiment, {}).get("methods", {}) if runs else {}
+def group(lines, column="labels"):
+    """A dict from method, in the order of the experiment's table, to a dict from number of labels to runs by draw.
+
+    Args:
+      column: "step" for points, to have them by their step.
+    """
+    names = read_experiments().get(lines[0].experiment, {}).get("methods", {}) if lines else {}
     methods = {name: {} for name in names}
-    for run in sorted(runs, key=lambda run: (run.labels, run.draw, run.seed)):
-        methods.setdefault(run.method, {}).setdefault(run.labels, []).append(run)
-    return {method: sizes for method, sizes in methods.items() if sizes}
+    for line in sorted(lines, key=lambda line: (getattr(line, column), line.draw, line.seed)):
+        methods.setdefault(line.method, {}).setdefault(getattr(line, column), []).append(line)
+    return {method: groups for method, groups in methods.items() if groups}
 
 
 def value_of(run):
@@ -233,28 +281,47 @@ def draws(experiment):
 
 def margins(experiment, *pairs):
     """By how much methods are ahead of others in the same draws; `pairs`: method, baseline, method, baseline, …"""
-    methods = group(read_runs(path_of(experiment)))
-    lines = []
-    for method, baseline in zip(pairs[::2], pairs[1::2]):
-        for labels in methods.get(method, {}):
-            gains = gains_of(methods[method][labels], methods.get(baseline, {}).get(labels, []))
-            if gains:
-                size = f", {labels:,} labels" if len(methods[method]) > 1 else ""
-                lines.append(f"- {method} against {baseline}{size}: {describe_gains(gains)}.\n")
+    lines = [f"- {what}: {describe_gains(gains_of(errors))}.\n" for what, errors in _compare(experiment, pairs)]
     return "".join(lines) or not_run(experiment)
 
 
-def gains_of(runs, baseline_runs):
-    """Percentage points by which the error is lower, of each draw that both have."""
-    baseline = {(run.draw, run.seed): run.error for run in baseline_runs}
-    return [100 * (baseline[run.draw, run.seed] - run.error) for run in runs if (run.draw, run.seed) in baseline]
+def ratios(experiment, *pairs):
+    """What part of others' errors methods have in the same draws; `pairs` as for margins."""
+    lines = [f"- {what}: {describe_ratio(errors)}.\n" for what, errors in _compare(experiment, pairs)]
+    return "".join(lines) or not_run(experiment)
+
+
+def _compare(experiment, pairs):
+    """Yields what is compared, for each pair and number of labels, and (error, baseline error) of each draw of both."""
+    methods = group(read_runs(path_of(experiment)))
+    for method, baseline in zip(pairs[::2], pairs[1::2]):
+        for labels, runs in methods.get(method, {}).items():
+            others = {(run.draw, run.seed): run.error for run in methods.get(baseline, {}).get(labels, [])}
+            errors = [(run.error, others[run.draw, run.seed]) for run in runs if (run.draw, run.seed) in others]
+            if errors:
+                size = f", {labels:,} labels" if len(methods[method]) > 1 else ""
+                yield f"{method} against {baseline}{size}", errors
+
+
+def gains_of(errors):
+    """Percentage points by which the error is lower than that of the baseline."""
+    return [100 * (baseline - error) for error, baseline in errors]
+
+
+def describe_ratio(errors):
+    """Of the means, which is what a table tells, and of each draw."""
+    mean, mean_of_baseline = map(statistics.fmean, zip(*errors))
+    single = [f"{error / baseline:.2f}" for error, baseline in errors]
+    draws = f" (draw by draw {', '.join(single)})" if len(single) > 1 else ", one draw"
+    return f"{mean / mean_of_baseline:.2f} of its errors{draws}"
 
 
 def describe_gains(gains):
+    if len(gains) == 1:
+        return f"{abs(gains[0]):.1f} points {'ahead' if gains[0] > 0 else 'behind'}, one draw"
     ahead = sum(gain > 1e-9 for gain in gains)
     mean = f"{format_points(statistics.fmean(gains))} on average"
-    if len(gains) > 1:
-        mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
+    mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
     if ahead == len(gains):
         return f"ahead in every draw, by {min(gains):.1f} points at least and {mean}"
     return f"ahead in {ahead} of {len(gains)} draws, by {mean}"
@@ -266,11 +333,29 @@ def format_points(value):
 
 def plot(experiment):
     """A link to the picture that write() makes."""
-    runs = read_runs(path_of(experiment))
-    if not runs:
+    if not read_runs(path_of(experiment)):
         return ""
+    return _link(experiment, "of each draw", experiment)
+
+
+def _link(experiment, what, name):
     folder = PLOTS.removeprefix("docs/")
-    return f"![{title_of(experiment)}: {measure_of(experiment)} of each draw]({folder}/{experiment}.svg)\n"
+    return f"![{title_of(experiment)}: {measure_of(experiment)} {what}]({folder}/{name}.svg)\n"
+
+
+def steps(experiment, *numbers):
+    """The learning curves: mean ± deviation after some steps, and the step of the best mean; with their picture."""
+    methods = group(read_points(experiment), "step")
+    if not methods:
+        return not_run(experiment)
+    numbers = list(map(int, numbers))
+    rows = [["", *(f"{number:,} steps" for number in numbers), "at its best", "draws"]]
+    for method, by_step in methods.items():
+        cells = [mean_and_deviation(by_step[number]) if number in by_step else "" for number in numbers]
+        best = min(by_step, key=lambda step: statistics.fmean(point.error for point in by_step[step]))
+        num_draws = str(len(by_step[best]))
+        rows.append([method, *cells, f"{mean_and_deviation(by_step[best])} (step {best:,})", num_draws])
+    return format_table(rows) + "\n" + _link(experiment, "while training", f"{experiment}_steps")
 
 
 def summary():
@@ -344,7 +429,9 @@ BLOCKS = {
     "table": table,
     "draws": draws,
     "margins": margins,
+    "ratios": ratios,
     "plot": plot,
+    "steps": steps,
     "summary": summary,
     "others": others,
     "contributed": contributed,
@@ -371,17 +458,20 @@ def render_plots():
     for experiment in read_experiments():
         runs = read_runs(path_of(experiment))
         if runs:
-            pictures[f"{PLOTS}/{experiment}.svg"] = draw_plot(experiment, group(runs))
+            several_sizes = len({run.labels for run in runs}) > 1
+            draw = plots.curves if several_sizes else plots.strips
+            pictures[f"{PLOTS}/{experiment}.svg"] = draw_plot(draw, experiment, group(runs))
+        if points := read_points(experiment):
+            picture = draw_plot(plots.learning_curves, experiment, group(points, "step"))
+            pictures[f"{PLOTS}/{experiment}_steps.svg"] = picture
     return pictures
 
 
-def draw_plot(experiment, methods):
+def draw_plot(draw, experiment, methods):
     values = {
-        method: {labels: [value_of(run) for run in runs] for labels, runs in by_labels.items()}
-        for method, by_labels in methods.items()
+        method: {place: [value_of(line) for line in lines] for place, lines in groups.items()}
+        for method, groups in methods.items()
     }
-    several_sizes = len({labels for by_labels in values.values() for labels in by_labels}) > 1
-    draw = plots.curves if several_sizes else plots.strips
     return draw(title_of(experiment).replace("`", ""), f"{measure_of(experiment)}, %", values)
 
 
@@ -401,9 +491,9 @@ def main(*words):
     {"add": add_run, "write": write}[command](*arguments)
 
 
-def add_run(run_dir):
-    run = read_run(run_dir, flags.FLAGS.experiment, flags.FLAGS.method)
-    path = add(run)
+def add_run(model_dir):
+    run = read_run(model_dir, flags.FLAGS.experiment, flags.FLAGS.method)
+    path = add(run, model_dir)
     print(f"{path}: {describe(identify(run))}, error={run.error}")
     if path == CONTRIBUTED:
         print(f"To send it in, open a pull request or an issue with its last line:\n{','.join(map(str, run))}")

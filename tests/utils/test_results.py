@@ -121,7 +121,7 @@ def test_what_is_not_known_is_empty(project):
     write_runs(project, "tiny,UDA,20,0,0,0.25,,,,,")
     (run,) = results.read_runs("results/tiny.csv")
     assert run == results.Run("tiny", "UDA", 20, 0, 0, 0.25)
-    results.write_runs("results/tiny.csv", [run])
+    results.write_lines("results/tiny.csv", [run])
     assert (project / "results/tiny.csv").read_text() == f"{HEADING}\ntiny,UDA,20,0,0,0.25,,,,,\n"
 
 
@@ -196,6 +196,64 @@ def test_the_column_of_contributions_is_filled(project):
     assert (project / "docs/experiments.md").read_text() == filled
 
 
+def write_curve(folder, *errors):
+    lines = [{"step": 5, "loss": 1.5}]
+    lines += [{"step": 10 * number, "test_accuracy": 1 - error} for number, error in enumerate(errors, start=1)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+@pytest.fixture
+def project_with_curves(project):
+    (project / "results/experiments.json").write_text(json.dumps({"tiny": TINY | {"learning_curves": True}}))
+    return project
+
+
+def test_a_run_is_added_with_its_learning_curve(project_with_curves):
+    for draw, errors in enumerate([(0.5, 0.2), (0.25, 0.3)]):
+        folder = write_run(project_with_curves / f"run_{draw}", label_seed=draw, seed=draw)
+        write_curve(folder, *errors)
+        run_main(results, "--experiment=tiny", words=["add", str(folder)])
+    lines = (project_with_curves / "results/curves/tiny.csv").read_text().splitlines()
+    assert lines == [
+        "experiment,method,labels,draw,seed,step,error",
+        "tiny,UDA,20,0,0,10,0.5",
+        "tiny,UDA,20,0,0,20,0.2",
+        "tiny,UDA,20,1,1,10,0.25",
+        "tiny,UDA,20,1,1,20,0.3",
+    ]
+    written = write_block(project_with_curves, "steps tiny 10 20").splitlines()
+    assert written[0] == "|  | 10 steps | 20 steps | at its best | draws |"
+    assert written[2] == "| UDA | 37.5 % ± 17.7 | 25.0 % ± 7.1 | 25.0 % ± 7.1 (step 20) | 2 |"
+    assert "while training](plots/tiny_steps.svg)" in written[4]
+    assert (project_with_curves / "docs/plots/tiny_steps.svg").exists()
+
+
+def test_a_run_that_is_added_anew_has_its_new_curve_only(project_with_curves):
+    folder = write_run(project_with_curves / "run")
+    for errors in ((0.5, 0.4, 0.3), (0.2,)):
+        write_curve(folder, *errors)
+        (project_with_curves / "results/tiny.csv").unlink(missing_ok=True)
+        run_main(results, "--experiment=tiny", words=["add", str(folder)])
+    lines = (project_with_curves / "results/curves/tiny.csv").read_text().splitlines()[1:]
+    assert lines == ["tiny,UDA,20,3,3,10,0.2"]
+
+
+def test_only_experiments_with_learning_curves_keep_them(project):
+    folder = write_run(project / "run")
+    write_curve(folder, 0.5)
+    run_main(results, "--experiment=tiny", words=["add", str(folder)])
+    assert not (project / "results/curves").exists()
+
+
+def test_a_damaged_line_of_a_curve_is_named(project_with_curves):
+    (project_with_curves / "results/curves").mkdir()
+    content = "experiment,method,labels,draw,seed,step,error\ntiny,UDA,20,0,0,10,{}\n"
+    for error, message in (("", "error is missing"), ("2", "error=2.0: expected a share"), ("x", "error=x: expected")):
+        (project_with_curves / "results/curves/tiny.csv").write_text(content.format(error))
+        with pytest.raises(ValueError, match=f"results/curves/tiny.csv, line 2: {message}"):
+            results.read_points("tiny")
+
+
 @pytest.mark.parametrize(
     "experiment, message",
     [("tyni", "experiment=tyni: expected one of tiny, other, or a script"), ("run_mine", "experiment=run_mine")],
@@ -206,10 +264,11 @@ def test_a_run_of_an_unknown_experiment_is_refused(project, experiment, message)
 
 
 def test_a_run_is_not_added_twice(project):
-    run = results.read_run(write_run(project / "run"), "tiny", "UDA")
-    results.add(run)
+    folder = write_run(project / "run")
+    run = results.read_run(folder, "tiny", "UDA")
+    results.add(run, folder)
     with pytest.raises(ValueError, match="has a line of experiment=tiny, .*, draw=3, seed=3 already"):
-        results.add(run)
+        results.add(run, folder)
 
 
 def test_an_unfinished_run_is_refused(project):
@@ -246,12 +305,24 @@ def test_numbers_of_labels_have_columns(project):
 
 def test_margins_are_of_the_draws_that_both_have(project):
     write_runs(project, *LINES)
-    gain = "ahead in every draw, by 20.0 points at least and 20.0 on average"
-    assert write_block(project, "margins tiny UDA supervised") == f"- UDA against supervised: {gain}.\n"
+    compared = write_block(project, "margins tiny UDA supervised supervised UDA").splitlines()
+    assert compared[0] == "- UDA against supervised: 20.0 points ahead, one draw."
+    assert compared[1] == "- supervised against UDA: 20.0 points behind, one draw."
     # Student's t of two degrees of freedom, 4.303, times the deviation 3 over the root of 3.
     told = "ahead in 1 of 3 draws, by −1.0 on average (95 % interval −8.5 to 6.5)"
     assert results.describe_gains([2.0, -1.0, -4.0]) == told
-    assert results.describe_gains([-0.01]) == "ahead in 0 of 1 draws, by 0.0 on average"
+    assert results.describe_gains([-0.01, -0.01]).startswith("ahead in 0 of 2 draws, by 0.0 on average")
+
+
+def test_ratios_are_of_the_errors_in_the_draws_that_both_have(project):
+    lines = (*LINES, "tiny,UDA,50,0,0,0.05,,,,,", "tiny,supervised,50,0,0,0.04,,,,,")
+    write_runs(project, *lines)
+    ratios = write_block(project, "ratios tiny UDA supervised").splitlines()
+    assert ratios[0] == "- UDA against supervised, 20 labels: 0.33 of its errors, one draw."
+    assert ratios[1] == "- UDA against supervised, 50 labels: 1.25 of its errors, one draw."
+    write_runs(project, *LINES, "tiny,UDA,20,1,1,0.08,,,,,")
+    ratios = write_block(project, "ratios tiny UDA supervised").splitlines()
+    assert ratios == ["- UDA against supervised: 0.36 of its errors (draw by draw 0.33, 0.40)."]
 
 
 def test_the_summary_has_experiments_with_runs(project):
@@ -266,7 +337,7 @@ def test_other_experiments_have_sections_once_they_are_run(project):
     write_runs(project, "other,none,20,0,0,0.3,,,,,", "other,log,20,0,0,0.2,,,,,", name="other")
     section = write_block(project, "others")
     assert section.startswith("### Some of IMDb\n\n|  | error rate | draws |\n") and "Not run yet" not in section
-    assert "- log against none: ahead in every draw" in section and "(plots/other.svg)" in section
+    assert "- log against none: 10.0 points ahead, one draw." in section and "(plots/other.svg)" in section
 
 
 def test_an_experiment_without_runs_names_its_command(project):
@@ -293,6 +364,19 @@ def test_a_plot_has_a_dot_for_each_draw_within_its_frame(sizes):
     assert all(0 < float(dot.get("cx")) < width and 0 < float(dot.get("cy")) < height for dot in dots)
     assert "prefers-color-scheme: dark" in picture
     assert "a < b" in [text.text for text in root.findall("{*}text")]
+
+
+def test_a_learning_curve_has_a_line_and_a_band_for_each_method():
+    methods = {"supervised": {1000: [40.0, 42.0], 2000: [30.0, 33.0]}, "UDA": {1000: [50.0], 2000: [20.0]}}
+    root = xml.etree.ElementTree.fromstring(plots.learning_curves("title & more", "error rate, %", methods))
+    width, height = map(float, root.get("viewBox").split()[2:])
+    shapes = {kind: [each.get("points") for each in root.findall(f"{{*}}{kind}")] for kind in ("polyline", "polygon")}
+    assert [len(points.split()) for points in shapes["polyline"]] == [2, 2]
+    assert [len(points.split()) for points in shapes["polygon"]] == [4, 4]
+    places = [tuple(map(float, pair.split(","))) for points in sum(shapes.values(), []) for pair in points.split()]
+    assert all(0 <= x <= width and 0 <= y <= height for x, y in places)
+    labels = [text.text for text in root.findall("{*}text")]
+    assert "UDA" in labels and "2,000" in labels and "steps" in labels
 
 
 # ---- running again --------------------------------------------------------------------------------------------------
