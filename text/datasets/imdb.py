@@ -45,14 +45,19 @@ MAX_READ_BYTES = 1 << 24  # at once: a header can claim a name of any length
 
 
 def open_reviews(config):
-    found = find_raw(config, FACTS, f"{FACTS.folder}/train", "train", ARCHIVE)
-    path = found if os.path.basename(found) == ARCHIVE else os.path.dirname(found)
-    facts, md5, sizes = FACTS, "", {}
+    path, md5 = find_reviews(config)
+    facts, sizes = FACTS, {}
     if not config.allow_partial:
-        md5 = ARCHIVE_MD5
         sizes = {"train": facts.train_size, "test": facts.test_size, "unlabeled": facts.train_size + facts.unsup_size}
     readers = {split: functools.partial(read_reviews, facts, path, md5, split) for split in PARTS}
     return Source(facts, readers, functools.partial(_identify, path), sizes)
+
+
+def find_reviews(config):
+    """The path of the folder or of the archive, and the checksum that the latter should have; "" for any."""
+    found = find_raw(config, FACTS, f"{FACTS.folder}/train", "train", ARCHIVE)
+    path = found if os.path.basename(found) == ARCHIVE else os.path.dirname(found)
+    return path, "" if config.allow_partial else ARCHIVE_MD5
 
 
 def _identify(path):
