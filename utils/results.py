@@ -5,7 +5,8 @@
 
 An experiment is one of results/experiments.json, which has its own file of runs, or a script such as run_svhn_gpu: its
 runs, sent in by whoever has the hardware, are in results/contributed.csv. Of an experiment with "learning_curves",
-results/curves has what its runs had on the test examples while they were training. In a document, the lines between
+results/curves has what its runs had on the test examples while they were training. results/trials.csv has what was
+tried beside the runs, such as settings on a development split. In a document, the lines between
 <!-- results: KIND ... --> and <!-- end of results --> are made by the function of that name in BLOCKS.
 """
 
@@ -25,6 +26,7 @@ from utils.statistics import mean_interval
 
 FOLDER, CURVES, PLOTS = "results", "results/curves", "docs/plots"
 EXPERIMENTS, CONTRIBUTED = f"{FOLDER}/experiments.json", f"{FOLDER}/contributed.csv"
+TRIALS = f"{FOLDER}/trials.csv"
 DOCUMENTS = ("README.md", "docs/results.md", "docs/experiments.md")
 BLOCK = re.compile(r"(<!-- results: (.*?) -->\n)(.*?)(<!-- end of results -->)", re.DOTALL)
 
@@ -57,8 +59,22 @@ class Point(NamedTuple):
     error: float
 
 
+class Trial(NamedTuple):
+    """What was tried beside the runs of an experiment. Its draws were not kept one by one."""
+
+    experiment: str
+    setting: str
+    data: str  # what it was measured on
+    draws: int
+    measure: str
+    value: float  # a share
+    deviation: float | None = None
+
+
 TYPES = {"experiment": str, "method": str, "labels": int, "draw": int, "seed": int, "step": int, "error": float}
 TYPES |= {"steps": int, "seconds": float, "commit": str, "versions": str, "command": str}
+TYPES |= {"setting": str, "data": str, "draws": int, "measure": str, "value": float, "deviation": float}
+MEASURED = ("error", "value")
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -72,6 +88,11 @@ def read_runs(path):
 def read_points(experiment):
     """The learning curves of an experiment; [] if there are none."""
     return _read_lines(curves_path_of(experiment), Point)
+
+
+def read_trials():
+    """What was tried, in its order; [] if there is nothing."""
+    return _read_lines(TRIALS, Trial)
 
 
 def _read_lines(path, kind):
@@ -99,13 +120,14 @@ def _parse(row, kind, where):
             raise ValueError(f"{where}: {name}={text}: expected a {TYPES[name].__name__}.") from error
         if values[name] is None and name not in kind._field_defaults:
             raise ValueError(f"{where}: {name} is missing.")
-    if not 0 <= values["error"] <= 1:
-        raise ValueError(f"{where}: error={values['error']}: expected a share, from 0 to 1.")
+    for name in MEASURED:
+        if not 0 <= values.get(name, 0) <= 1:
+            raise ValueError(f"{where}: {name}={values[name]}: expected a share, from 0 to 1.")
     return kind(**values)
 
 
 def write_lines(path, lines):
-    """Runs or points; at least one."""
+    """Lines of one kind; at least one."""
     with files.explain_refusal(path, "make room."), files.replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(lines[0]._fields)
@@ -114,7 +136,7 @@ def write_lines(path, lines):
 
 def identify(line):
     """What no two lines of a file have in common."""
-    return line[: line._fields.index("error")]
+    return line[: next(place for place, name in enumerate(line._fields) if name in MEASURED)]
 
 
 def describe(key, kind=Run):
@@ -358,6 +380,22 @@ def steps(experiment, *numbers):
     return format_table(rows) + "\n" + _link(experiment, "while training", f"{experiment}_steps")
 
 
+def trials(experiment, *measures):
+    """What was tried beside the runs: a table of each measure, or of the given ones."""
+    by_measure = collections.defaultdict(list)
+    for trial in read_trials():
+        if trial.experiment == experiment and (not measures or trial.measure in measures):
+            by_measure[trial.measure].append(trial)
+    tables = []
+    for measure, found in by_measure.items():
+        rows = [["", "measured on", measure, "draws"]]
+        for trial in found:
+            deviation = f" ± {100 * trial.deviation:.1f}" if trial.deviation is not None else ""
+            rows.append([trial.setting, trial.data, f"{100 * trial.value:.1f} %{deviation}", str(trial.draws)])
+        tables.append(format_table(rows))
+    return "\n".join(tables)
+
+
 def summary():
     """README's table: supervised training beside UDA."""
     rows = [["data", "labels", "measure", "supervised", "UDA", "draws"]]
@@ -386,7 +424,7 @@ def others():
             pairs = [name for method in methods[1:] for name in (method, methods[0])]
             title = title_of(experiment)
             parts = [f"### {title[:1].upper()}{title[1:]}\n", table(experiment), margins(experiment, *pairs)]
-            sections.append("\n".join([*parts, plot(experiment)]))
+            sections.append("\n".join([*parts, plot(experiment), *filter(None, [trials(experiment)])]))
         else:
             missing.append(f"`{experiment}`")
     if missing:
@@ -432,6 +470,7 @@ BLOCKS = {
     "ratios": ratios,
     "plot": plot,
     "steps": steps,
+    "trials": trials,
     "summary": summary,
     "others": others,
     "contributed": contributed,

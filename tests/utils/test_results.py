@@ -92,9 +92,10 @@ def test_every_plot_is_what_the_files_give(monkeypatch):
 
 
 @pytest.mark.parametrize("document", ["README.md", "docs/results.md"])
-def test_no_table_has_a_figure_that_is_not_from_the_files(document):
+def test_there_is_no_figure_that_is_not_from_the_files(document):
     text = results.BLOCK.sub("", (ROOT / document).read_text())
-    assert not [line for line in text.splitlines() if line.startswith("|") and re.search(r"\d\.\d", line)]
+    result = re.compile(r"^\|.*\d\.\d|\d (%|±|points)|\d\.\d+ (of|times) (its|the) ")
+    assert not [line for line in text.splitlines() if result.search(line)]
 
 
 def test_the_head_of_the_quickstart_tells_what_the_files_give(monkeypatch):
@@ -107,11 +108,18 @@ def test_the_head_of_the_quickstart_tells_what_the_files_give(monkeypatch):
 def test_every_run_is_of_a_method_of_its_experiment(monkeypatch):
     monkeypatch.chdir(ROOT)
     experiments = results.read_experiments()
-    for path in (ROOT / "results").glob("*.csv"):
+    for path in {*(ROOT / "results").glob("*.csv")} - {ROOT / results.TRIALS}:
         for run in results.read_runs(path):
             assert results.path_of(run.experiment) == f"results/{path.name}"
             if path.name != "contributed.csv":
                 assert run.method in experiments[run.experiment]["methods"], run
+
+
+def test_every_trial_is_shown(monkeypatch):
+    monkeypatch.chdir(ROOT)
+    page = (ROOT / "docs/results.md").read_text()
+    trials = results.read_trials()
+    assert trials and all(f"| {trial.setting} | {trial.data} |" in page for trial in trials)
 
 
 # ---- files ----------------------------------------------------------------------------------------------------------
@@ -200,6 +208,44 @@ def write_curve(folder, *errors):
     lines = [{"step": 5, "loss": 1.5}]
     lines += [{"step": 10 * number, "test_accuracy": 1 - error} for number, error in enumerate(errors, start=1)]
     (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+# ---- trials ---------------------------------------------------------------------------------------------------------
+
+
+def write_trials(project, *lines):
+    lines = [",".join(results.Trial._fields), *lines]
+    (project / "results/trials.csv").write_text("\n".join(lines) + "\n")
+
+
+def test_what_was_tried_is_a_table_of_each_measure(project):
+    kept = 'tiny,"UDA, exp",training,5,images kept,0.0142,'
+    write_trials(project, "tiny,rate 0.1,dev,3,error rate,0.256,0.012", kept, "other,rate 0.1,dev,1,error rate,1,")
+    error_rates = "|  | measured on | error rate | draws |\n|---|---|---|---|\n| rate 0.1 | dev | 25.6 % ± 1.2 | 3 |\n"
+    images_kept = "|  | measured on | images kept | draws |\n|---|---|---|---|\n| UDA, exp | training | 1.4 % | 5 |\n"
+    assert write_block(project, "trials tiny") == f"{error_rates}\n{images_kept}"
+    assert write_block(project, 'trials tiny "images kept"') == images_kept
+
+
+def test_what_was_tried_beside_a_comparison_stands_below_it(project):
+    write_runs(project, "other,none,20,0,0,0.25,,,,,", name="other")
+    write_trials(project, "other,rate 0.1,dev,1,error rate,0.3,")
+    _, below = write_block(project, "others").split("plots/other.svg)\n")
+    assert below == "\n" + results.trials("other")
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("tiny,rate 0.1,dev,1,error rate,30,", "line 2: value=30.0: expected a share, from 0 to 1"),
+        ("tiny,rate 0.1,dev,1,error rate,,", "line 2: value is missing"),
+        ("tiny,rate 0.1,dev,all,error rate,0.3,", "line 2: draws=all: expected a int"),
+    ],
+)
+def test_a_damaged_line_of_a_trial_is_named(project, line, message):
+    write_trials(project, line)
+    with pytest.raises(ValueError, match=message):
+        results.trials("tiny")
 
 
 @pytest.fixture
