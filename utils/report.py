@@ -27,7 +27,7 @@ EVALUATE = "evaluate that run again, with --do_eval."
 # What may be in result.json, beside the error rate.
 OPTIONAL = {"task_name": str, "accuracy": float, "top5_accuracy": float, "loss": float, "sup_size": int, "seed": int}
 OPTIONAL |= {"step": int, "train_steps": int, "examples_per_second": float, "train_seconds": float, "versions": dict}
-OPTIONAL |= {"label_seed": range(-1, 1 << 31)}
+OPTIONAL |= {"label_seed": range(-1, 1 << 62)}
 # What the page takes from config.json.
 SETTINGS = {"train_steps": range(1, 1 << 62), "sup_size": int, "dev_size": int, "unsup_ratio": int, "tsa": str}
 SETTINGS |= dict.fromkeys(

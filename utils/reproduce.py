@@ -25,6 +25,8 @@ from utils import cli, results
 FLAGS = flags.FLAGS
 OUTPUT = "runs/small"
 PREPARE_LOG = f"{OUTPUT}/prepare.log"
+# How a command ends that somebody stopped, itself or in a shell; other signals are failures.
+STOPPED = {sign for number in (signal.SIGINT, signal.SIGTERM) for sign in (-number, 128 + number)}
 
 
 class Plan(NamedTuple):
@@ -55,7 +57,7 @@ def define_flags():
 
 def main():
     experiments = choose(FLAGS.only)
-    draws = [int(number) for number in FLAGS.draws] or None
+    draws = parse_draws(FLAGS.draws)
     plans = [plan for name in experiments for plan in plan_runs(name, draws)]
     if FLAGS.new:
         plans = leave_out_stored(plans)
@@ -63,9 +65,10 @@ def main():
     if FLAGS.list:
         return
     run_all(plans, FLAGS.jobs)
+    fits = compare(plans)  # with what was there before
     if FLAGS.add:
         add_new(plans)
-    if not compare(plans):
+    if not fits:
         raise ValueError("some means differ by more than the tolerance of their experiment, as told above.")
 
 
@@ -90,6 +93,14 @@ def choose(names):
     return chosen
 
 
+def parse_draws(numbers):
+    """--draws; None for those of each experiment."""
+    wrong = [number for number in numbers if not number.isdecimal()]
+    if wrong:
+        raise ValueError(f"draws={','.join(wrong)}: expected numbers from 0, such as --draws=0,1,2.")
+    return list(map(int, numbers)) or None
+
+
 def plan_runs(experiment, draws=None):
     """All runs of an experiment, draw after draw.
 
@@ -110,10 +121,11 @@ def plan_runs(experiment, draws=None):
 def plan_run(experiment, entry, method, labels, draw):
     values = {"labels": labels, "draw": draw}
     flags_of_method = entry["methods"][method].format(**values)
-    # Experiments that are like one another share the runs of equal commands; another command has another folder.
+    # Experiments that are like one another share the runs of equal commands; another command, of the preparation, too,
+    # has another folder.
     name = re.sub(r"[^\w.+=,-]+", ",", flags_of_method.replace("--", "")) or "default"
-    digest = hashlib.sha256(entry["train"].encode()).hexdigest()[:8]
-    run_dir = f"{OUTPUT}/{entry.get('like', experiment)}-{digest}/{name}_{labels}_{draw}"
+    digest = hashlib.sha256("\n".join([*entry["prepare"], entry["train"]]).encode()).hexdigest()[:8]
+    run_dir = f"{OUTPUT}/{results.root_of(experiment)}-{digest}/{name}_{labels}_{draw}"
     values |= {"run_dir": run_dir, "flags": flags_of_method}
     commands = tuple(command.format(**values) for command in entry["prepare"])
     minutes = entry["minutes"][method] if isinstance(entry["minutes"], dict) else entry["minutes"]
@@ -166,8 +178,7 @@ def run_all(plans, jobs=1):
             rest = sum(other.minutes for other in left) * spent / planned
             print(f"{number - len(left)} of {number} runs in {spent:.1f} minutes, about {rest:.0f} left", flush=True)
     finally:
-        for command in running.values():
-            command.stop()
+        end_all(running.values())
 
 
 def prepare(plan, prepared):
@@ -211,9 +222,9 @@ class Command:
         try:
             code = self.process.wait()
         except KeyboardInterrupt:
-            self.stop()
+            end_all([self])
             raise
-        if code < 0 or code > 128:  # stopped by a signal, as this program is
+        if code in STOPPED:
             raise KeyboardInterrupt
         if code:
             with open(self.log_path, "rb") as log:
@@ -221,11 +232,14 @@ class Command:
                 print(log.read().decode(errors="replace")[-3000:], file=sys.stderr)
             raise ValueError(f"{self.command}: ended with {code}; the same command goes on from what is finished.")
 
-    def stop(self):
-        """Asks it and what it has started to end, which leaves a training with a checkpoint, and waits for that."""
-        if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGTERM)
-            self.process.wait()
+
+def end_all(commands):
+    """Asks them and what they have started to end, which leaves a training with a checkpoint, and waits for that."""
+    commands = [command for command in commands if command.process.poll() is None]
+    for command in commands:  # all before the first wait: a second signal ends this program at once
+        os.killpg(command.process.pid, signal.SIGTERM)
+    for command in commands:
+        command.process.wait()
 
 
 # ---- comparing ------------------------------------------------------------------------------------------------------

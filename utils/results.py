@@ -17,11 +17,12 @@ import os
 import re
 import shlex
 import statistics
+import sys
 from typing import NamedTuple
 
 from absl import flags
 
-from utils import cli, files, plots
+from utils import cli, files, locks, plots
 from utils.statistics import mean_interval
 
 FOLDER, CURVES, PLOTS = "results", "results/curves", "docs/plots"
@@ -136,6 +137,8 @@ def write_lines(path, lines):
 
 def identify(line):
     """What no two lines of a file have in common."""
+    if line.experiment not in read_experiments():  # of what is sent in, several people may have the same
+        return line
     return line[: next(place for place, name in enumerate(line._fields) if name in MEASURED)]
 
 
@@ -152,6 +155,12 @@ def read_experiments(path=EXPERIMENTS):
             raise ValueError(f"{path}: {name}: like={entry['like']}: expected an experiment that stands before it.")
         experiments[name] = experiments.get(entry.get("like"), {}) | entry
     return experiments
+
+
+def root_of(experiment):
+    """The experiment that this one is like, or that that one is like, …"""
+    like = read_experiments()[experiment].get("like")
+    return root_of(like) if like else experiment
 
 
 def path_of(experiment):
@@ -209,15 +218,28 @@ def _read_file(model_dir, name, fields):
 def add(run, model_dir):
     """Appends a run to the file of its experiment, and its learning curve where they are kept. Returns the path."""
     path = path_of(run.experiment)
-    runs = read_runs(path)
-    if identify(run) in map(identify, runs):
-        raise ValueError(f"{path} has a line of {describe(identify(run))} already: delete it first, to replace it.")
-    if read_experiments().get(run.experiment, {}).get("learning_curves"):
-        from utils import run_dir  # which loads TensorFlow
+    check_run(run)
+    with locks.hold(FOLDER, "another addition", "", wait=True):
+        runs = read_runs(path)
+        if identify(run) in map(identify, runs):
+            raise ValueError(f"{path} has a line of {describe(identify(run))} already: delete it first, to replace it.")
+        if read_experiments().get(run.experiment, {}).get("learning_curves"):
+            from utils import run_dir  # which loads TensorFlow
 
-        _add_curve(run, run_dir.read_metrics(model_dir))
-    write_lines(path, [*runs, run])
+            _add_curve(run, run_dir.read_metrics(model_dir))
+        write_lines(path, [*runs, run])
     return path
+
+
+def check_run(run):
+    """That the tables of its experiment have a place for it."""
+    entry = read_experiments().get(run.experiment, {})
+    for name, column in {"method": "methods", "labels": "labels"}.items():
+        if entry and getattr(run, name) not in entry[column]:
+            expected = " or ".join(f"{value}" for value in entry[column])
+            raise ValueError(f"{name}={getattr(run, name)}: expected {expected}, as {run.experiment} has.")
+    if entry and run.seed != run.draw:
+        raise ValueError(f"seed={run.seed}, label_seed={run.draw}: expected the same, as {run.experiment} has.")
 
 
 def _add_curve(run, metrics):
@@ -333,15 +355,20 @@ def gains_of(errors):
 def describe_ratio(errors):
     """Of the means, which is what a table tells, and of each draw."""
     mean, mean_of_baseline = map(statistics.fmean, zip(*errors))
-    single = [f"{error / baseline:.2f}" for error, baseline in errors]
+    single = [format_ratio(error, baseline) for error, baseline in errors]
     draws = f" (draw by draw {', '.join(single)})" if len(single) > 1 else ", one draw"
-    return f"{mean / mean_of_baseline:.2f} of its errors{draws}"
+    return f"{format_ratio(mean, mean_of_baseline)} of its errors{draws}"
+
+
+def format_ratio(error, baseline):
+    return f"{error / baseline:.2f}" if baseline else "–"
 
 
 def describe_gains(gains):
+    ahead, behind = (sum(sign * gain > 1e-9 for gain in gains) for sign in (1, -1))
     if len(gains) == 1:
-        return f"{abs(gains[0]):.1f} points {'ahead' if gains[0] > 0 else 'behind'}, one draw"
-    ahead = sum(gain > 1e-9 for gain in gains)
+        points = f"{abs(gains[0]):.1f} points {'ahead' if ahead else 'behind'}"
+        return f"{points if ahead or behind else 'equal'}, one draw"
     mean = f"{format_points(statistics.fmean(gains))} on average"
     mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
     if ahead == len(gains):
@@ -382,17 +409,15 @@ def steps(experiment, *numbers):
 
 def trials(experiment, *measures):
     """What was tried beside the runs: a table of each measure, or of the given ones."""
-    by_measure = collections.defaultdict(list)
-    for trial in read_trials():
-        if trial.experiment == experiment and (not measures or trial.measure in measures):
-            by_measure[trial.measure].append(trial)
-    tables = []
-    for measure, found in by_measure.items():
+    found, tables = [trial for trial in read_trials() if trial.experiment == experiment], []
+    for measure in measures or dict.fromkeys(trial.measure for trial in found):
         rows = [["", "measured on", measure, "draws"]]
-        for trial in found:
+        for trial in (trial for trial in found if trial.measure == measure):
             deviation = f" ± {100 * trial.deviation:.1f}" if trial.deviation is not None else ""
             rows.append([trial.setting, trial.data, f"{100 * trial.value:.1f} %{deviation}", str(trial.draws)])
-        tables.append(format_table(rows))
+        tables += [format_table(rows)] if len(rows) > 1 else []
+    if not tables:
+        raise ValueError(f"{TRIALS} has nothing of {' '.join([experiment, *measures])}.")
     return "\n".join(tables)
 
 
@@ -415,7 +440,7 @@ def summary():
 
 def others():
     """A section for each experiment that README's table does not have: each method beside the first one."""
-    sections, missing = [], []
+    sections, missing, tried = [], [], {trial.experiment for trial in read_trials()}
     for experiment, entry in read_experiments().items():
         if entry.get("summary"):
             continue
@@ -424,7 +449,8 @@ def others():
             pairs = [name for method in methods[1:] for name in (method, methods[0])]
             title = title_of(experiment)
             parts = [f"### {title[:1].upper()}{title[1:]}\n", table(experiment), margins(experiment, *pairs)]
-            sections.append("\n".join([*parts, plot(experiment), *filter(None, [trials(experiment)])]))
+            parts += [plot(experiment), *([trials(experiment)] if experiment in tried else [])]
+            sections.append("\n".join(parts))
         else:
             missing.append(f"`{experiment}`")
     if missing:
@@ -437,6 +463,8 @@ def contributed(content):
     """The paper's experiments, as they stand there, with the column of the runs that were sent in."""
     runs = collections.defaultdict(list)
     for run in read_runs(CONTRIBUTED):
+        if f"`{run.experiment}.sh`" not in content:
+            raise ValueError(f"{CONTRIBUTED} has a run of {run.experiment}, which has no row in docs/experiments.md.")
         runs[run.experiment].append(run)
     heading, _, *rows = [line.strip("| \n").split(" | ") for line in content.splitlines()]
     place = heading.index("contributed")
@@ -481,6 +509,8 @@ def render(document):
     """The text of a document with all of its blocks made anew."""
 
     def replace(match):
+        if "<!-- results:" in match[3]:
+            raise ValueError(f"{document}: results: {match[2]}: expected <!-- end of results --> before the next one.")
         kind, *arguments = shlex.split(match[2])
         if kind not in BLOCKS:
             raise ValueError(f"{document}: results: {match[2]}: expected one of {', '.join(BLOCKS)}.")
@@ -535,7 +565,8 @@ def add_run(model_dir):
     path = add(run, model_dir)
     print(f"{path}: {describe(identify(run))}, error={run.error}")
     if path == CONTRIBUTED:
-        print(f"To send it in, open a pull request or an issue with its last line:\n{','.join(map(str, run))}")
+        print("To send it in, open a pull request or an issue with its last line:")
+        csv.writer(sys.stdout, lineterminator="\n").writerow(run)
 
 
 def write():

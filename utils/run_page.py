@@ -229,8 +229,9 @@ def class_table(evaluation, counts):
     order = np.arange(len(sizes))
     note = ""
     if len(sizes) > MOST_CLASSES:
-        order = np.argsort(right / np.maximum(sizes, 1), kind="stable")[:MOST_CLASSES]
-        note = page.paragraph(f"The {MOST_CLASSES} classes with the lowest accuracy, of {len(sizes)}.")
+        there = np.flatnonzero(sizes)
+        order = there[np.argsort(right[there] / sizes[there], kind="stable")][:MOST_CLASSES]
+        note = page.paragraph(f"The {len(order)} classes with the lowest accuracy, of {len(sizes)}.")
     rows = []
     for each in order:
         share = right[each] / sizes[each] if sizes[each] else None

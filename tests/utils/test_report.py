@@ -205,12 +205,12 @@ def test_any_values_can_be_drawn(run, value):
         assert "nan" not in str(drawing["shapes"]) and "inf" not in str(drawing["shapes"])
 
 
-def test_many_classes_are_told_by_the_worst_of_them(run):
+@pytest.mark.parametrize("num_classes", [30, 45])
+def test_many_classes_are_told_by_the_worst_of_those_that_have_examples(run, num_classes):
     labels = np.arange(60) % 30
-    probabilities = np.eye(30, dtype=np.float32)[np.where(np.arange(60) < 3, 29, labels)]
-    kept = run.evaluation._replace(
-        labels=labels, probabilities=probabilities, class_names=np.array([f"class {number}" for number in range(30)])
-    )
+    probabilities = np.eye(num_classes, dtype=np.float32)[np.where(np.arange(60) < 3, 29, labels)]
+    class_names = np.array([f"class {number}" for number in range(num_classes)])
+    kept = run.evaluation._replace(labels=labels, probabilities=probabilities, class_names=class_names)
     content = Page(page.document(*run_page.create(run._replace(evaluation=kept), [])))
     assert content.values("evaluation.class_accuracy") == [0.5] * 3 + [1] * 17
     assert content.values("evaluation.confusion") == [1, 1, 1]

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
 import xml.etree.ElementTree
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from tests.programs import run_main
-from utils import plots, reproduce, results
+from utils import locks, plots, reproduce, results
 
 ROOT = Path(__file__).parent.parent.parent
 HEADING = ",".join(results.Run._fields)
@@ -107,12 +108,10 @@ def test_the_head_of_the_quickstart_tells_what_the_files_give(monkeypatch):
 
 def test_every_run_is_of_a_method_of_its_experiment(monkeypatch):
     monkeypatch.chdir(ROOT)
-    experiments = results.read_experiments()
     for path in {*(ROOT / "results").glob("*.csv")} - {ROOT / results.TRIALS}:
         for run in results.read_runs(path):
             assert results.path_of(run.experiment) == f"results/{path.name}"
-            if path.name != "contributed.csv":
-                assert run.method in experiments[run.experiment]["methods"], run
+            results.check_run(run)
 
 
 def test_every_trial_is_shown(monkeypatch):
@@ -189,6 +188,32 @@ def test_a_run_of_a_script_is_a_contribution_and_its_line_can_be_sent(project, c
     run_main(results, "--experiment=run_svhn_gpu", words=["add", str(write_run(project / "run", sup_size=1000))])
     line = (project / "results/contributed.csv").read_text().splitlines()[1]
     assert line.startswith("run_svhn_gpu,UDA,1000,3,3,0.1234,800,") and line in capsys.readouterr().out
+
+
+def test_a_line_to_send_is_one_of_the_file_whatever_is_in_it(project, capsys):
+    folder = write_run(project / "run", train_seconds=None, versions={})
+    run_main(results, "--experiment=run_svhn_gpu", "--method=UDA, 100 copies", words=["add", str(folder)])
+    line = (project / "results/contributed.csv").read_text().splitlines()[1]
+    assert line.startswith('run_svhn_gpu,"UDA, 100 copies",20,3,3,0.1234,800,,,,python')
+    assert capsys.readouterr().out.splitlines()[-1] == line
+
+
+def test_two_people_may_send_the_same_draw(project):
+    for name, seconds in (("one", 10), ("another", 20)):
+        folder = write_run(project / name, train_seconds=seconds)
+        run_main(results, "--experiment=run_svhn_gpu", words=["add", str(folder)])
+    assert [run.seconds for run in results.read_runs("results/contributed.csv")] == [10, 20]
+    with pytest.raises(SystemExit, match="has a line of .* already"):
+        run_main(results, "--experiment=run_svhn_gpu", words=["add", str(folder)])
+
+
+def test_a_contribution_without_a_row_is_named(project):
+    run_main(results, "--experiment=run_svhn_gpu", words=["add", str(write_run(project / "run"))])
+    table = "| script | contributed |\n|---|---|\n| `run_other.sh` |  |\n"
+    document = f"<!-- results: contributed -->\n{table}<!-- end of results -->\n"
+    (project / "docs/experiments.md").write_text(document)
+    with pytest.raises(ValueError, match="a run of run_svhn_gpu, which has no row in docs/experiments.md"):
+        results.write()
 
 
 def test_the_column_of_contributions_is_filled(project):
@@ -317,6 +342,34 @@ def test_a_run_is_not_added_twice(project):
         results.add(run, folder)
 
 
+@pytest.mark.parametrize(
+    "values, message",
+    [
+        ({"method": "best"}, "method=best: expected supervised or UDA, as tiny has"),
+        ({"labels": 50}, "labels=50: expected 20, as tiny has"),
+        ({"seed": 9}, "seed=9, label_seed=3: expected the same, as tiny has"),
+    ],
+)
+def test_a_run_without_a_place_in_the_tables_is_refused(project, values, message):
+    folder = write_run(project / "run")
+    with pytest.raises(ValueError, match=message):
+        results.add(results.read_run(folder, "tiny", "UDA")._replace(**values), folder)
+    assert not (project / "results/tiny.csv").exists()
+
+
+def test_two_additions_at_once_lose_nothing(project):
+    folder = write_run(project / "run")
+    run = results.read_run(folder, "tiny", "UDA")
+    with locks.hold("results", "another addition", ""):
+        thread = threading.Thread(target=results.add, args=[run, folder])
+        thread.start()
+        thread.join(0.2)
+        assert thread.is_alive()
+        write_runs(project, "tiny,UDA,20,0,0,0.25,,,,,")
+    thread.join()
+    assert [found.draw for found in results.read_runs("results/tiny.csv")] == [0, 3]
+
+
 def test_an_unfinished_run_is_refused(project):
     with pytest.raises(SystemExit, match="nothing/result.json does not exist: finish that run"):
         run_main(results, "--experiment=tiny", words=["add", "nothing"])
@@ -391,6 +444,30 @@ def test_an_experiment_without_runs_names_its_command(project):
     assert not list((project / "docs").rglob("*.svg"))
 
 
+@pytest.mark.parametrize(
+    "kind, message",
+    [
+        ("trials tiny", "results/trials.csv has nothing of tiny"),
+        ("trials other accuracy", "results/trials.csv has nothing of other accuracy"),
+        ("table tiny -->\n<!-- results: plot tiny", "results: table tiny: expected <!-- end of results --> before"),
+    ],
+)
+def test_no_block_swallows_what_it_cannot_make(project, kind, message):
+    write_trials(project, "other,rate 0.1,dev,1,error rate,0.3,")
+    with pytest.raises(ValueError, match=message):
+        write_block(project, kind)
+    assert "\nold\n" in (project / "docs/results.md").read_text()
+
+
+def test_equal_errors_and_none_at_all(project):
+    write_runs(project, "tiny,supervised,20,0,0,0.25,,,,,", "tiny,UDA,20,0,0,0.25,,,,,")
+    assert write_block(project, "margins tiny UDA supervised") == "- UDA against supervised: equal, one draw.\n"
+    write_runs(project, "tiny,supervised,20,0,0,0,,,,,", "tiny,UDA,20,0,0,0.25,,,,,")
+    assert (
+        write_block(project, "ratios tiny UDA supervised") == "- UDA against supervised: – of its errors, one draw.\n"
+    )
+
+
 def test_an_unknown_block_is_named(project):
     with pytest.raises(ValueError, match="results: chart tiny: expected one of table, draws"):
         write_block(project, "chart tiny")
@@ -450,6 +527,24 @@ def test_experiments_that_are_alike_share_equal_runs(project):
     assert starts(project) == {"default_20_1": 1, "unsup_ratio=0_20_1": 1, "tsa=log_20_1": 1}
 
 
+def test_experiments_share_runs_with_what_they_are_like_at_one_remove(project):
+    third = {"like": "other", "methods": {"none": ""}}
+    experiments = json.loads((project / "results/experiments.json").read_text()) | {"third": third}
+    (project / "results/experiments.json").write_text(json.dumps(experiments))
+    results.read_experiments.cache_clear()
+    run_main(reproduce, "--only=other,third", "--draws=1")
+    assert starts(project) == {"default_20_1": 1, "tsa=log_20_1": 1}
+
+
+def test_a_run_on_data_that_were_prepared_otherwise_is_not_taken_for_this_one(project):
+    run_main(reproduce, "--only=tiny", "--draws=1")
+    changed = {"tiny": TINY | {"prepare": ["echo other {draw} >> prepared"]}}
+    (project / "results/experiments.json").write_text(json.dumps(changed))
+    results.read_experiments.cache_clear()
+    run_main(reproduce, "--draws=1")
+    assert len(list(project.rglob("starts"))) == 4
+
+
 def test_a_run_of_another_command_is_not_taken_for_this_one(project):
     run_main(reproduce, "--only=tiny", "--draws=1")
     like = {"like": "tiny", "train": TRAIN + " --task_name=other"}
@@ -465,6 +560,20 @@ def test_another_mean_is_told_and_ends_in_an_error(project, capsys):
     with pytest.raises(SystemExit, match="differ by more than the tolerance"):
         run_main(reproduce, "--only=tiny", "--draws=0")
     assert "0 of 1  more than 1 points apart" in capsys.readouterr().out
+
+
+def test_new_runs_are_not_compared_with_themselves(project, capsys):
+    write_runs(project, "tiny,UDA,20,0,0,0.03,,,,,")
+    with pytest.raises(SystemExit, match="differ by more than the tolerance"):
+        run_main(reproduce, "--only=tiny", "--add")
+    assert re.search(r"tiny +UDA +20 +1 +3.00% +5.00%  0 of 1", capsys.readouterr().out)
+    assert len((project / "results/tiny.csv").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("draws", ["x", "0-4", "-1"])
+def test_draws_that_are_no_numbers_are_refused(project, draws):
+    with pytest.raises(SystemExit, match=f"draws={draws}: expected numbers from 0, such as --draws=0,1,2"):
+        run_main(reproduce, f"--draws={draws}")
 
 
 def test_new_runs_are_added_and_old_lines_stay(project):
@@ -519,6 +628,13 @@ def test_a_command_that_fails_is_named_with_what_it_said(project, capsys):
     assert "no room" in capsys.readouterr().err
 
 
+def test_a_command_that_was_killed_is_a_failure_and_no_wish_to_stop(project, capsys):
+    write_experiment(project, "echo no memory; kill -KILL $$ # {run_dir}")
+    with pytest.raises(SystemExit, match="ended with -9; the same command goes on"):
+        run_main(reproduce)
+    assert "no memory" in capsys.readouterr().err
+
+
 def write_experiment(project, train):
     (project / "results/experiments.json").write_text(json.dumps({"tiny": TINY | {"train": train}}))
 
@@ -540,6 +656,19 @@ def test_a_run_that_fails_stops_the_others(project, capsys):
     with pytest.raises(SystemExit, match="ended with 3; the same command goes on"):
         run_main(reproduce, "--jobs=2")
     assert (project / "stopped").exists()
+
+
+def test_all_are_asked_to_end_before_one_is_waited_for(project):
+    """Each waits for the other to be asked; who waits in vain says so."""
+    ask = "touch {run_dir}.asked; for try in $(seq 100); do "
+    ask += "[ $(ls */*/*/*.asked | wc -l) = 2 ] && exit 143; sleep 0.1; done"
+    wait = "touch {run_dir}.going; while :; do sleep 0.1; done"
+    write_experiment(project, f"trap '{ask}; touch in_vain; exit 143' TERM; {wait}")
+    commands = [reproduce.Command(plan.train, f"{plan.run_dir}.log") for plan in reproduce.plan_runs("tiny", [0])]
+    while len(list(project.rglob("*.going"))) < 2:
+        time.sleep(0.1)
+    reproduce.end_all(commands)
+    assert len(list(project.rglob("*.asked"))) == 2 and not (project / "in_vain").exists()
 
 
 def test_a_signal_to_terminate_reaches_all_that_a_run_has_started(project):
