@@ -47,6 +47,7 @@ fail() { echo "error: $1" >&2; exit 2; }
 is_number() { [[ $1 =~ ^(0|[1-9][0-9]*)$ ]]; }
 absolute() { if [[ $1 == /* || $1 == *://* ]]; then echo "$1"; else echo "$caller/$1"; fi; }
 
+[[ ${option[output_dir]} != *,* ]] || fail "output_dir=${option[output_dir]}: expected no comma, which stands between names of files."
 # The folder has one decimal, in our reader and in the original release's.
 [[ ${option[sampling_temp]} =~ ^[0-9]+(\.[0-9])?0*$ ]] || fail "sampling_temp=${option[sampling_temp]}: expected at most one decimal, such as 0.8."
 for name in copies seed replicas worker_id; do

@@ -140,6 +140,9 @@ class Corpus:
     def __init__(self, pairs, vocabulary, config):
         encoded = [Pair(*(vocabulary.encode(text) + [EOS_ID] for text in pair)) for pair in pairs]
         self.pairs = [pair for pair in encoded if max(map(len, pair)) <= config.max_length]
+        if not self.pairs:
+            longer = f"all {len(encoded)} pairs are longer: use a larger one, or split the texts into sentences"
+            raise ValueError(f"max_length={config.max_length}: {longer}.")
         self.num_too_long = len(encoded) - len(self.pairs)
         self.lengths = np.array([[len(pair.source), len(pair.target)] for pair in self.pairs])
         self.batch_tokens, self.seed = config.batch_tokens, config.seed

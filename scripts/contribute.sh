@@ -13,7 +13,8 @@
 #
 # And yelp5, amazon2, amazon5, dbpedia, like yelp2: BERT-large. Their files, and those of ImageNet, are to be there before
 # (docs/texts.md, docs/images.md). MODEL are folders of translation models (docs/back_translation.md).
-# The training is that of scripts/run_*.sh, whose heads tell the hardware; on GPUs add --strategy=auto to those of TPUs.
+# The training is that of scripts/run_*.sh, whose heads tell the hardware; on GPUs add --strategy=auto --tpu= to those
+# of TPUs.
 # Its run is in runs/contributed, its line, with error rate, command, seed, versions and commit, at the end of
 # results/contributed.csv, from which docs/experiments.md has its column.
 set -euo pipefail
@@ -24,14 +25,20 @@ name=${1:?one of svhn, cifar10, shake_shake, pyramidnet, imagenet_10pct, imagene
 shift
 seed=${SEED:-0}
 flags=()
+if [[ -n ${SUP_SIZE:-} && $name != svhn && $name != cifar10 ]]; then
+  echo "error: SUP_SIZE=$SUP_SIZE is for svhn and cifar10; $name has the paper's number of labels." >&2
+  exit 2
+fi
 
 prepare_cifar10() {
   [[ -f data/raw/cifar10/cifar-10-python.tar.gz ]] || bash scripts/download_cifar10.sh
   bash scripts/preprocess_cifar10.sh
 }
 
+is_there() { python -c 'import sys; from utils import files; sys.exit(not files.exists(sys.argv[1]))' "$1"; }
+
 index_images() { # FOLDER FLAGS...: checks every image, which takes hours, once
-  [[ -f $1/index.json ]] || python -m image.imagenet_index --data_dir="$1" "${@:2}"
+  is_there "$1/index.json" || python -m image.imagenet_index --data_dir="$1" "${@:2}"
 }
 
 prepare_texts() { # TASK SUP_SIZE

@@ -4,11 +4,15 @@
 #
 #   bash scripts/launch_workers.sh 2 .venv/bin/python -m image.main --do_train --do_eval --model_dir=runs/cifar10
 #
-# When one fails, all end, with its exit code. SIGTERM and Ctrl-C go to all of them: see docs/scaling.md.
+# When one fails, all end, with its exit code. SIGTERM and Ctrl-C go to all of them: see docs/scaling.md. Needs bash 5.1.
 # Hardware: any; give each worker its own GPU with CUDA_VISIBLE_DEVICES, in which {} becomes the worker's number.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+if ((BASH_VERSINFO[0] * 100 + BASH_VERSINFO[1] < 501)); then # its `wait` has no -p
+  echo "error: bash 5.1 or later is needed, found $BASH_VERSION." >&2
+  exit 1
+fi
 num_workers=${1:-}
 if ! [[ "$num_workers" =~ ^[1-9][0-9]*$ ]] || [ $# -lt 2 ]; then
   echo "error: expected the number of workers and a command: bash scripts/launch_workers.sh 2 COMMAND" >&2

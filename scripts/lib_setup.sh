@@ -16,9 +16,10 @@ stack_of() { # VERSION: the stack of this version of Python, or nothing if there
   esac
 }
 
-find_python() { # prints the program and its stack
-  local candidate version stack found=""
-  for candidate in ${UDA_PYTHON:-python3.13 python3.12 python3.11 python3.10 python3 python}; do
+find_python() { # prints the stack and the program
+  local candidate version stack found="" candidates=(python3.13 python3.12 python3.11 python3.10 python3 python)
+  [[ -z ${UDA_PYTHON:-} ]] || candidates=("$UDA_PYTHON")
+  for candidate in "${candidates[@]}"; do
     version=$("$candidate" -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2> /dev/null) || continue
     stack=$(stack_of "$version")
     if [[ -n $stack ]]; then
@@ -26,7 +27,7 @@ find_python() { # prints the program and its stack
         echo "error: $candidate has no venv module. Install it (Debian, Ubuntu: apt-get install python$version-venv)." >&2
         return 1
       fi
-      echo "$candidate $stack"
+      echo "$stack $candidate"
       return
     fi
     found+="${found:+,} $candidate is $version"
@@ -41,8 +42,8 @@ find_python() { # prints the program and its stack
 
 venv=.venv${UDA_STACK:+-$UDA_STACK}
 if ! cmp -s "requirements-$(cat "$venv/stack" 2> /dev/null).lock" "$venv/installed.lock"; then
-  python_and_stack=$(find_python)
-  read -r python stack <<< "$python_and_stack"
+  stack_and_python=$(find_python)
+  read -r stack python <<< "$stack_and_python"
   echo "Installing TensorFlow $stack into $venv (once; a few minutes, 3 GB) with $("$python" --version) ..."
   "$python" -m venv --clear "$venv"
   "$venv/bin/python" -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes \

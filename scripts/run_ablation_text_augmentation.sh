@@ -33,13 +33,13 @@ train() { # NAME FLAGS...
   for seed in ${SEEDS:-0}; do
     local model_dir="runs/ablation_text_augmentation/${1}_$seed"
     report+=(--run="$1=$model_dir")
-    python -m text.main --do_train --do_eval --model_dir="$model_dir" --seed="$seed" \
+    train_once text.main "$model_dir" --seed="$seed" \
       --task_name=yelp-5 --data_dir="$data_dir" --sup_size=2500 --aug_copy=4 --max_seq_length=512 \
       --model_name=transformer --train_batch_size=32 --tsa=exp --learning_rate=2e-5 \
       --train_steps=500000 --warmup_steps=10000 --save_steps=10000 --log_steps=1000 "${@:2}"
   done
 }
-train none --unsup_ratio=0 "$@"
+train none --unsup_ratio=0 --tsa= "$@"
 for aug_op in "${aug_ops[@]}"; do
   train "$aug_op" --unsup_ratio=7 --aug_ops="$aug_op" "$@"
 done

@@ -30,7 +30,7 @@ for tsa in none log linear exp; do
   for seed in ${SEEDS:-0}; do
     model_dir="runs/ablation_tsa/${tsa}_$seed"
     report+=(--run="$tsa=$model_dir")
-    python -m text.main --do_train --do_eval --model_dir="$model_dir" --seed="$seed" --tsa="${tsa/none/}" \
+    train_once text.main "$model_dir" --seed="$seed" --tsa="${tsa/none/}" \
       --task_name=yelp-5 --data_dir="${DATA_DIR:-data/yelp-5}" --sup_size=2500 --aug_ops="${AUG_OPS:-bt-0.9}" \
       --aug_copy=4 --max_seq_length=512 --model_name=transformer --train_batch_size=32 --unsup_ratio=7 \
       --learning_rate=2e-5 --train_steps=500000 --warmup_steps=10000 --save_steps=10000 --log_steps=1000 "$@"

@@ -6,7 +6,7 @@
 #
 # SUP_SIZE of the labelled texts are used, equally many of each class; DEV_SIZE (default 0) further ones choose the
 # best checkpoint. TEXT_COLUMN (text) and LABEL_COLUMN (label) name the columns. TEST_FILE and UNLABELED_FILE may be
-# left out. ENCODER (e5-small) is a name of docs/texts.md or a folder. RECIPE is frozen on a machine without a GPU, else
+# left out. ENCODER (e5-small) is a name of docs/texts.md or a folder. RECIPE is frozen where TensorFlow finds no GPU, else
 # finetune; layers lies between them. MAX_SEQ_LENGTH (128) cuts longer texts. LABEL_SEED (-1) is another draw.
 # Batch sizes and steps are chosen from the data, and printed (docs/settings.md#auto); every flag counts more.
 # --minutes=30 trains about so long. --draws=5 trains five times, with other draws of the labels, in runs/csv/draw_0 and
@@ -22,8 +22,8 @@ source scripts/lib_setup.sh
 source scripts/lib_draws.sh
 
 if [[ -z ${RECIPE:-} ]]; then
-  RECIPE=frozen
-  ! command -v nvidia-smi > /dev/null || RECIPE=finetune
+  gpus='import tensorflow as tf; print(len(tf.config.list_physical_devices("GPU")))'
+  if [[ $(python -c "$gpus" 2> /dev/null) == 0 ]]; then RECIPE=frozen; else RECIPE=finetune; fi
 fi
 records=(--recipe="$RECIPE" --task_name=csv --data_dir=data/csv --sup_size="${SUP_SIZE:?}" --dev_size="${DEV_SIZE:-0}")
 records+=(--max_seq_length="${MAX_SEQ_LENGTH:-128}" --init_checkpoint="${ENCODER:-e5-small}")

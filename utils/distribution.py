@@ -56,7 +56,7 @@ def _create_tpu_strategy(tpu):
     except (ValueError, OSError, tf.errors.OpError) as error:
         raise ValueError(
             f"strategy=tpu, tpu={tpu!r}: no TPU was found ({error}). Give its name or address as --tpu, or --tpu=local "
-            "on a TPU VM; without a TPU use --strategy=auto."
+            "on a TPU VM; without a TPU use --strategy=auto --tpu= (nothing)."
         ) from error
     return tf.distribute.TPUStrategy(resolver)
 
