@@ -85,6 +85,8 @@ def choose_ops(ops="", num_ops=0, ops_seed=0):
     """
     if ops and num_ops:
         raise ValueError(f"ops={ops!r} and num_ops={num_ops}: give the operations or their number, not both.")
+    if ops_seed and not num_ops:
+        raise ValueError(f"ops_seed={ops_seed} would be without effect: it draws num_ops operations.")
     if not 0 <= num_ops <= len(OPS):
         raise ValueError(f"num_ops={num_ops}: expected 1 to {len(OPS)}, or 0 for all.")
     if num_ops:

@@ -49,6 +49,7 @@ class ImageClassifier(Classifier):
           labels: one number or string for each image.
           unlabeled_images: like `images`; None trains on the labelled images alone.
         """
+        self.check_trainable()
         images, labels = self.check_labelled(images, labels)
         classes, label_ids = number_classes(labels)
         if unlabeled_images is not None:
@@ -64,6 +65,7 @@ class ImageClassifier(Classifier):
           unlabeled_dir: more images, anywhere below; "" trains on the labelled images alone.
           image_size: side of the images in pixels; 0 finds it from the data.
         """
+        self.check_trainable()
         splits = folder.open_folders(train_dir, unlabeled_dir)
         source = decoded.open_decoded("folder", splits, self.data_dir, image_size, self.flip)
         return self._fit(source, bool(unlabeled_dir))

@@ -46,6 +46,8 @@ def load(export_dir):
       Exported: facts, and predict_proba from uint8 images to a float32 array of class probabilities.
     """
     saved_models.check_exists(export_dir)
+    if not files.exists(os.path.join(export_dir, "dataset.json")):
+        raise ValueError(f"{export_dir} lacks dataset.json, which tells its classes: copy the whole export folder.")
     facts = record_format.read_facts(export_dir)
     inputs = {"images": [facts.image_size, facts.image_size, 3]}
     serve = saved_models.load(export_dir, inputs, facts.num_classes)
@@ -101,6 +103,8 @@ def predict_files(exported, path):
 
 
 def _find_files(path):
+    if path.endswith(".npz"):
+        raise ValueError(f"{path}: expected images as a .npy file: np.save the array of images by itself.")
     paths = [path] if files.is_file(path) else image_files.find_images(path)
     if not paths:
         endings = ", ".join(image_files.IMAGE_ENDINGS)

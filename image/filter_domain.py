@@ -46,10 +46,14 @@ def filter_pool(config):
       the summary, see utils.domain_filter.summarize.
     """
     facts, predict_proba, fingerprint = domain_filter.load_model(export.load, config.model_dir)
+    if facts.name == "imagenet":
+        raise ValueError(f"model_dir={config.model_dir}: ImageNet has no records, to which kept images could be added.")
     check_folders(config.data_dir, config.output_dir, facts)
     augmentation = {name: getattr(config, name) for name in ("aug_ops", "aug_mode", "aug_copy")}
     data_config = DataConfig(task_name=facts.name, data_dir=config.output_dir, **augmentation)
     images, path = open_pool(config.pool), functools.partial(os.path.join, config.output_dir)
+    if files.exists(path("unsup")) and not files.exists(path("domain_filter.npz")):
+        raise ValueError(f"output_dir={config.output_dir} holds records: delete it, or choose another --output_dir.")
     record_format.write_facts(config.output_dir, facts)
     with locks.hold(config.output_dir, "another filtering", "wait for its end, or choose another --output_dir."):
         files.remove_leftovers(*map(path, ("kept_images.npy", "domain_filter.npz", "domain_filter.json")))

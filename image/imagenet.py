@@ -5,6 +5,7 @@ them before. Batches are a function of seed and step alone, and a stream can sta
 """
 
 import dataclasses
+import json
 import math
 import os
 
@@ -16,7 +17,7 @@ from augmentation import randaugment_tf
 from image import imagenet_index
 from image.datasets import Facts
 from image.input_pipeline import AUGMENTED, ORIGINAL, SUP, Data
-from utils import record_stream
+from utils import files, record_stream
 from utils.record_stream import WHOLE
 from utils.tracing import as_written
 
@@ -36,6 +37,12 @@ class Examples:
     labels: np.ndarray  # [images], file after file
     kept_mask: np.ndarray  # [images], which of them are used
     in_shards: bool
+    files_sha256: str  # of the names and sizes of the files, and of the names of the classes
+
+    @property
+    def sha256(self):
+        """Tells these examples from others, as far as the index can."""
+        return files.checksum_of((self.files_sha256.encode(), self.labels.tobytes(), self.kept_mask.tobytes()))
 
     @property
     def num_examples(self):
@@ -85,12 +92,14 @@ def read_index(data_dir, unlabeled=False):
 def create_examples(data_dir, index, split):
     found = index["splits"][split]
     labels = np.concatenate([np.asarray(labels, np.int64) for labels in found["labels"]])
+    described = json.dumps([index["class_names"], found["files"], found["num_bytes"]])
     return Examples(
         paths=np.array([os.path.join(data_dir, name) for name in found["files"]], object),  # a fourth of the memory
         file_sizes=np.array([len(labels) for labels in found["labels"]]),
         labels=labels,
         kept_mask=labels != imagenet_index.SKIPPED,
         in_shards=index["layout"] == "shards",
+        files_sha256=files.checksum_of([described.encode()]),
     )
 
 

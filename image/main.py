@@ -58,9 +58,9 @@ def predict():
     if not FLAGS.predict_input:
         raise ValueError("--do_predict needs --predict_input: a folder of images, an image file or a .npy file.")
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
+    path, class_names = FLAGS.predict_output or f"{FLAGS.model_dir}/predictions.csv", exported.facts.class_names
+    predictions.check(path, class_names, FLAGS.top_k)
     names, probabilities = export.predict_files(exported, FLAGS.predict_input)
-    path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    class_names = exported.facts.class_names
     predictions.write_predictions(path, names, probabilities, class_names, **predictions.chosen_options())
     print(f"predictions for {len(names)} images are in {path}")
 

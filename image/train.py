@@ -44,8 +44,7 @@ def train_and_evaluate(config, model_dir, strategy, do_train=True, do_eval=True)
         record_sets=(*data.sup, *data.unsup, *data.dev, *data.test),
         class_names=data.facts.class_names,
         create_unlabeled=create_unlabeled if data.unsup else None,
-        # The files of ImageNet, which are read as they are, have no checksums.
-        data=None if config.task_name == "imagenet" else records.identify(data),
+        data=records.identify(data),
         # On ImageNet label_fraction says how many labels are used, not sup_size.
         sup_size=sum(record_set.num_examples for record_set in data.sup) if config.task_name == "imagenet" else None,
     )

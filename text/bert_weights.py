@@ -130,12 +130,21 @@ def folder_of(init_checkpoint):
 
 def checksum(init_checkpoint):
     """Tells these weights from others: the sha256 of the names and contents of their files."""
-    path = _find_checkpoint(init_checkpoint)
-    paths = [path] if path.endswith(".safetensors") else sorted(tf.io.gfile.glob(f"{path}.*"))
     digest = hashlib.sha256()
-    for path in paths:
+    for path in _list_files(init_checkpoint):
         digest.update(f"{os.path.basename(path)} {files.checksum(path)}\n".encode())
     return digest.hexdigest()
+
+
+def stamp(init_checkpoint):
+    """Changes when the files of these weights are written anew; for what is kept in the memory of a process."""
+    stats = [(path, tf.io.gfile.stat(path)) for path in _list_files(init_checkpoint)]
+    return tuple((path, stat.length, stat.mtime_nsec) for path, stat in stats)
+
+
+def _list_files(init_checkpoint):
+    path = _find_checkpoint(init_checkpoint)
+    return [path] if path.endswith(".safetensors") else sorted(tf.io.gfile.glob(f"{path}.*"))
 
 
 def read_weights(init_checkpoint):

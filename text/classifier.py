@@ -14,6 +14,7 @@ import tensorflow as tf
 from text import bert_weights, export, preprocess
 from text.config import RECIPES, Config, DataConfig, PreprocessConfig
 from text.datasets import lists
+from text.datasets.source import clean
 from text.train import choose_settings, train_and_evaluate
 from utils import distribution
 from utils.classifier import Classifier, number_classes
@@ -80,13 +81,14 @@ class TextClassifier(Classifier):
           labels: one number or string for each text.
           unlabeled_texts: list of strings, to which the labelled ones are added; None trains without consistency.
         """
+        self.check_trainable()
         texts, labels = self.check_labelled(texts, labels)
         classes, numbers = number_classes(labels)
         derived, unlabeled = {"task_name": "csv", "init_checkpoint": self.init_checkpoint}, list(texts)
         if unlabeled_texts is None:
             derived["unsup_ratio"] = 0
         else:
-            unlabeled += [text for text in export.check_texts("unlabeled_texts", unlabeled_texts) if text.strip()]
+            unlabeled += [text for text in export.check_texts("unlabeled_texts", unlabeled_texts) if clean(text)]
         config = self.create_config(len(texts), **derived)
         source = lists.create_source(config.task_name, classes.tolist(), (texts, numbers), unlabeled)
         preprocess.write_records(self._create_preprocess_config(config), source)
@@ -116,7 +118,7 @@ class TextClassifier(Classifier):
         texts, labels = export.check_texts("texts", texts), np.asarray(labels)
         if labels.shape != (len(texts),):
             raise ValueError(f"labels have shape={labels.shape}: expected one for each of the {len(texts)} texts.")
-        empty = next((position for position, text in enumerate(texts) if not text.strip()), None)
+        empty = next((position for position, text in enumerate(texts) if not clean(text)), None)
         if empty is not None:
             raise ValueError(f"texts[{empty}] is empty: a labelled text must have words.")
         return texts, labels

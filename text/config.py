@@ -153,6 +153,7 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
         if self.task_name == "features":
             self._check_features()
             return
+        self._check_encoder()
         if self.features_file:
             raise ValueError(f"features_file={self.features_file} is for task_name=features, not {self.task_name}.")
         if self.unsup_ratio:
@@ -184,6 +185,19 @@ class Config(DataConfig, EncoderConfig, AdamConfig):
                 f"train_batch_size={self.train_batch_size}: expected a multiple of "
                 f"accumulation_parts={self.accumulation_parts}."
             )
+
+    def _check_encoder(self):
+        """Refuses settings of an encoder that there is none of, or of which nothing is trained."""
+        if self.model_name == "bag_of_words":
+            self._refuse("model_name=bag_of_words has one layer", feature_layer="", pooling="auto", layer_decay=1.0)
+        if self.trainable_layers == 0:
+            idle = {"layer_decay": 1.0, "accumulation_parts": 1, "model_dropout": -1.0}
+            self._refuse("trainable_layers=0 trains the head alone", **idle)
+
+    def _refuse(self, why, **defaults):
+        for name, default in defaults.items():
+            if getattr(self, name) != default:
+                raise ValueError(f"{name}={getattr(self, name)} would be without effect: {why}.")
 
     def _check_features(self):
         if self.init_checkpoint or self.head_steps or self.trainable_layers > 0:

@@ -7,6 +7,7 @@ Programs that load the SavedModel without this package have to `import tensorflo
 """
 
 import collections
+import os
 
 import numpy as np
 import tensorflow as tf
@@ -18,6 +19,7 @@ from text.tokenization import assemble_in_graph
 from utils import files, saved_models
 
 Exported = collections.namedtuple("Exported", "facts predict_proba")
+ENCODING = "utf-8", "surrogatepass"  # the graph drops what is no character, as training does
 
 
 def export(networks, data, tokenizer, export_dir):
@@ -71,6 +73,8 @@ def load(export_dir):
       float32 array of class probabilities.
     """
     saved_models.check_exists(export_dir)
+    if files.exists(os.path.join(export_dir, "features.json")):
+        raise ValueError(f"{export_dir} takes features, not texts: use FeatureClassifier.load (docs/features.md).")
     facts, _ = record_format.read_dataset(export_dir)
     columns = ("texts", "titles") if facts.has_title else ("texts",)
     serve = saved_models.load(export_dir, {name: [] for name in columns}, facts.num_classes)
@@ -89,7 +93,8 @@ def load(export_dir):
         order = np.argsort([len(text) for text in texts], kind="stable")
         for start in range(0, len(order), batch_size):
             rows = order[start : start + batch_size]
-            batch = {name: tf.constant([column[row] for row in rows]) for name, column in inputs.items()}
+            encoded = {name: [column[row].encode(*ENCODING) for row in rows] for name, column in inputs.items()}
+            batch = {name: tf.constant(column) for name, column in encoded.items()}
             probabilities[rows] = serve(**batch)["probabilities"].numpy()
         return probabilities
 

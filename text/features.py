@@ -40,10 +40,18 @@ CONFIG_SETTINGS = ("num_hidden_layers", "num_attention_heads", "hidden_act")
 # ---- the encoder ----------------------------------------------------------------------------------------------------
 
 
+def load_network(init_checkpoint, config_path, *options):
+    """The frozen encoder, from {"ids", "type_ids"} to features [batch, width].
+
+    Args:
+      options: max_seq_length, pooling and feature_layers.
+    """
+    return _load_network(init_checkpoint, bert_weights.stamp(init_checkpoint), BertConfig.read(config_path), *options)
+
+
 @functools.lru_cache(maxsize=1)  # once in each process
-def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layers):
-    """The frozen encoder, from {"ids", "type_ids"} to features [batch, width]."""
-    sizes = BertConfig.read(config_path), max_seq_length
+def _load_network(init_checkpoint, _stamp, encoder_config, max_seq_length, pooling, feature_layers):
+    sizes = encoder_config, max_seq_length
     network = create_encoder(*sizes, pooling, dropout=0.0, trainable_layers=0, feature_layers=feature_layers)
     bert_weights.load_weights(network, init_checkpoint)
     return network

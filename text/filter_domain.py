@@ -39,10 +39,7 @@ class Config(domain_filter.FilterConfig):
         super().__post_init__()
         if not self.output.removesuffix(".gz").endswith((".jsonl", ".json")):
             raise ValueError(f"output={self.output!r}: expected a name that ends in .jsonl or .jsonl.gz.")
-        if not self.text_column:
-            raise ValueError(
-                "text_column='': expected the name of a column, or its position in a file without a header."
-            )
+        tables.check_text_column(self.text_column)
 
 
 # ---- the pool -------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ def main():
 
 
 def train():
-    config = settings.from_flags(Config)
+    config = settings.from_flags(Config, fit=auto_settings.fit_warmup if FLAGS.settings else None)
     strategy = distribution.create_strategy(FLAGS.strategy, FLAGS.tpu)
     auto_settings.check_mode(FLAGS.settings, FLAGS.minutes)
     if FLAGS.settings:
@@ -61,8 +61,9 @@ def train():
 def predict():
     exported = export.load(os.path.join(FLAGS.model_dir, "export"))
     texts, titles = export.read_texts(FLAGS.predict_input, FLAGS.text_column, FLAGS.title_column)
-    path = FLAGS.predict_output or os.path.join(FLAGS.model_dir, "predictions.csv")
-    probabilities, class_names = exported.predict_proba(texts, titles), exported.facts.class_names
+    path, class_names = FLAGS.predict_output or f"{FLAGS.model_dir}/predictions.csv", exported.facts.class_names
+    predictions.check(path, class_names, FLAGS.top_k)
+    probabilities = exported.predict_proba(texts, titles)
     predictions.write_predictions(path, texts, probabilities, class_names, **predictions.chosen_options())
     print(f"predictions for {len(texts)} texts are in {path}")
 

@@ -27,14 +27,22 @@ MEMORY = 4 << 30  # bytes of states that may be held for shuffling
 # ---- the frozen layers ----------------------------------------------------------------------------------------------
 
 
-@functools.lru_cache(maxsize=1)  # once in each process
 def load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layers, num_layers, with_features):
     """The encoder, from {"ids", "type_ids"} to {"states"} [batch, length, width] and, unless they are not needed,
     {"features"} as text.features has them."""
     if with_features:
-        network = (init_checkpoint, config_path, max_seq_length, pooling, feature_layers)
-        return add_states(text_features.load_network(*network), num_layers)
-    network = create_lower_layers(BertConfig.read(config_path), max_seq_length, num_layers)
+        network = text_features.load_network(init_checkpoint, config_path, max_seq_length, pooling, feature_layers)
+        return _add_states(network, num_layers)
+    stamp = bert_weights.stamp(init_checkpoint)
+    return _load_lower_layers(init_checkpoint, stamp, BertConfig.read(config_path), max_seq_length, num_layers)
+
+
+_add_states = functools.lru_cache(maxsize=1)(add_states)  # once in each process
+
+
+@functools.lru_cache(maxsize=1)
+def _load_lower_layers(init_checkpoint, _stamp, encoder_config, max_seq_length, num_layers):
+    network = create_lower_layers(encoder_config, max_seq_length, num_layers)
     bert_weights.load_weights(network, init_checkpoint)
     return network
 

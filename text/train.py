@@ -123,8 +123,8 @@ def train_head(config, model_dir, strategy, do_train):
     """
     changes = FROZEN | {"train_steps": config.head_steps, "save_steps": config.head_steps}
     changes |= {"learning_rate": config.head_learning_rate, "aug_ops": config.aug_ops, "tsa": "", "ema_decay": 0.0}
-    changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1, "keep_states": False}
-    changes["fixed_target"] = False
+    changes |= {"head_steps": 0, "layer_decay": 1.0, "accumulation_parts": 1, "model_dropout": -1.0}
+    changes |= {"keep_states": False, "fixed_target": False}
     changes |= {} if config.unsup_ratio else {"unsup_ratio": 0}
     for name in ("train_batch_size", "eval_batch_size"):  # which the replicas share
         changes[name] = -(-changes[name] // strategy.num_replicas_in_sync) * strategy.num_replicas_in_sync

@@ -120,6 +120,13 @@ def choose_for_texts(facts, given, recipe, budget=None):
     return chooser.choices
 
 
+def fit_warmup(values, given):
+    """`values` with no longer a warm-up than the given steps have room for; how long it is, is chosen afterwards."""
+    if "train_steps" not in given or "warmup_steps" in given:
+        return values
+    return values | {"warmup_steps": min(values.get("warmup_steps", 0), values["train_steps"] - 1)}
+
+
 # ---- what follows from the number of steps --------------------------------------------------------------------------
 
 

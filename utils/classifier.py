@@ -40,7 +40,8 @@ class Classifier:
             raise ValueError(f"dev_size={dev_size} leaves nothing of {num_labels} labelled examples to train on.")
         # The seed also draws the development split.
         draw = {"sup_size": num_labels - dev_size, "label_seed": self.settings.get("seed", 0)}
-        return self.config_class(**self.settings | {"data_dir": self.data_dir} | draw | derived)
+        values = self.settings | {"data_dir": self.data_dir} | draw | derived
+        return self.config_class(**auto_settings.fit_warmup(values, self.given) if self.mode else values)
 
     def choose_settings(self, config, choose, strategy):
         """The configuration of the run, by `choose` of the subclass' trainer if settings are to be chosen."""
@@ -61,6 +62,8 @@ class Classifier:
     def evaluate(self, examples, labels):
         """Returns {"accuracy", "error_rate"}."""
         examples, labels = self.check_labelled(examples, labels)
+        if not len(labels):
+            raise ValueError("there are no examples to evaluate on: expected at least one.")
         unknown = set(labels.tolist()) - set(self.classes.tolist())
         if unknown:
             raise ValueError(f"labels {sorted(unknown)} did not occur in training: known are {self.classes.tolist()}.")
@@ -82,7 +85,12 @@ class Classifier:
         """A classifier from an exported folder, to predict with."""
         classifier = cls.__new__(cls)
         classifier.export_dir, classifier._exported = export_dir, cls.load_model(export_dir)
+        classifier.model_dir = None
         return classifier
+
+    def check_trainable(self):
+        if self.model_dir is None:
+            raise ValueError(f"a loaded classifier only predicts: train another {type(self).__name__}(model_dir).")
 
     def trained(self):
         if self._exported is None:
@@ -92,6 +100,8 @@ class Classifier:
 
 def number_classes(labels):
     """Returns the different labels, sorted, and the number of each example's label among them."""
+    if labels.dtype.kind == "S":
+        raise ValueError("labels are bytes: expected numbers or strings, such as labels.astype(str).")
     classes, numbers = np.unique(labels, return_inverse=True)
     if len(classes) < 2:
         raise ValueError(f"labels are all {classes.tolist()}: expected at least two classes.")

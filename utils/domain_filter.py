@@ -118,7 +118,8 @@ class Selection:
                 f"{name}: was {files.shorten(found.get(name))}, now {settings.get(name)!r}" for name in names
             )
             raise ValueError(
-                f"{path} is of another selection ({lines}). Delete it to start again, or choose another output."
+                f"{path} is of another selection ({lines}). Delete it to start again, of images with the rest "
+                "of its folder, or choose another output."
             )
         self._candidates = [(arrays["positions"], arrays["labels"], arrays["doubts"])]
         self._num_candidates = len(arrays["positions"])

@@ -68,6 +68,7 @@ class FeatureClassifier(Classifier):
           unlabeled: features of the unlabelled examples, [N, width]; None trains without consistency.
           augmented: features of augmented copies of them, in the same order, [N, width] or [copies, N, width].
         """
+        self.check_trainable()
         data = features.create_data(examples, labels, unlabeled, augmented)
         derived = {"task_name": "features", "data_dir": self.model_dir}
         derived |= {"unsup_ratio": 0} if unlabeled is None else {}

@@ -11,6 +11,8 @@ from utils import files, settings
 # The flags belong to the programs that call define_flags, so that their --help shows them.
 flags.disclaim_key_flags()
 
+ADVICE = "make room, or choose another --predict_output."
+
 
 def define_flags():
     flags.DEFINE_integer("top_k", 1, "For --do_predict: name so many of the most probable classes.", lower_bound=1)
@@ -29,6 +31,15 @@ def chosen_options():
     return settings.flag_values("top_k", "class_probabilities", "unsure_below")
 
 
+def check(path, class_names, top_k=1):
+    """Raises the errors of write_predictions before there are predictions, which may take hours."""
+    if not 1 <= top_k <= len(class_names):
+        raise ValueError(f"top_k={top_k}: expected 1 to {len(class_names)}, the number of classes.")
+    with files.explain_refusal(path, ADVICE):
+        files.open_file(f"{path}.check", "w").close()
+        files.remove(f"{path}.check")
+
+
 def write_predictions(path, inputs, probabilities, class_names, top_k=1, class_probabilities=True, unsure_below=None):
     """Writes a CSV file: the input (name of an image, or text), its label and its probability, and what is asked for.
 
@@ -38,8 +49,7 @@ def write_predictions(path, inputs, probabilities, class_names, top_k=1, class_p
       class_probabilities: add a column with the probability of each class.
       unsure_below: add a column "unsure": yes if the probability is below, else no; None for no such column.
     """
-    if not 1 <= top_k <= len(class_names):
-        raise ValueError(f"top_k={top_k}: expected 1 to {len(class_names)}, the number of classes.")
+    check(path, class_names, top_k)
     columns = [("input", inputs)]
     order = np.argsort(-probabilities, axis=1, kind="stable")
     for rank in range(top_k):
@@ -51,8 +61,7 @@ def write_predictions(path, inputs, probabilities, class_names, top_k=1, class_p
         columns.append(("unsure", ("yes" if unsure else "no" for unsure in probabilities.max(axis=1) < unsure_below)))
     if class_probabilities:
         columns += [(name, map("{:.6f}".format, probabilities[:, each])) for each, name in enumerate(class_names)]
-    with files.explain_refusal(path, "make room, or choose another --predict_output."):
-        with files.replacing(path, "wb") as file:  # names of files may be any bytes
-            writer = csv.writer(codecs.getwriter("utf-8")(file, "surrogateescape"), lineterminator="\n")
-            writer.writerow(name for name, _ in columns)
-            writer.writerows(zip(*(values for _, values in columns)))
+    with files.explain_refusal(path, ADVICE), files.replacing(path, "wb") as file:  # names of files may be any bytes
+        writer = csv.writer(codecs.getwriter("utf-8")(file, "surrogateescape"), lineterminator="\n")
+        writer.writerow(name for name, _ in columns)
+        writer.writerows(zip(*(values for _, values in columns)))

@@ -234,7 +234,8 @@ def read_set(set_dir, expected, advice, verify=True):
 
 
 def identify(data):
-    """What utils.training.Job has as `data`: checksums of the RecordSets in data.sup and data.unsup."""
+    """What utils.training.Job has as `data`: checksums of the RecordSets, or others with a sha256, in data.sup and
+    data.unsup."""
     parts = {"labelled": data.sup, "unlabelled": data.unsup}
     return {
         name: files.checksum_of(record_set.sha256.encode() for record_set in part)
@@ -304,6 +305,12 @@ def explain_damage(record_sets):
         for path in dict.fromkeys(path for record_set in record_sets for path in record_set.paths):
             count_records(path)
         raise ValueError(f"a shard could not be read ({_reason(error)}), but can be now: is the disk sound?") from error
+    except tf.errors.NotFoundError as error:  # TensorFlow has a stack of its own operations before the name
+        paths = (path for record_set in record_sets for path in record_set.paths)
+        missing = next((path for path in paths if not files.exists(path)), None)
+        if missing is None:
+            raise
+        raise ValueError(f"{missing} was there when the data were prepared: prepare them again.") from error
 
 
 def _reason(error):

@@ -562,6 +562,9 @@ def main(*words):
 
 def add_run(model_dir):
     run = read_run(model_dir, flags.FLAGS.experiment, flags.FLAGS.method)
+    if run in read_runs(path_of(run.experiment)):
+        print(f"{path_of(run.experiment)} has the line of {model_dir} already.")
+        return
     path = add(run, model_dir)
     print(f"{path}: {describe(identify(run))}, error={run.error}")
     if path == CONTRIBUTED:

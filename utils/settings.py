@@ -239,12 +239,18 @@ def define_flags(config_class):
             flags.DEFINE_alias(alias, field.name)
 
 
-def from_flags(config_class, flag_values=flags.FLAGS):
-    """Builds the config from parsed flags; those that are not given are as the recipe says, where there is one."""
+def from_flags(config_class, flag_values=flags.FLAGS, fit=None):
+    """Builds the config from parsed flags; those that are not given are as the recipe says, where there is one.
+
+    Args:
+      fit: a function from all values and the given ones, both by name, to the values to use.
+    """
     recipe = config_class.recipes[flag_values["recipe"].value] if config_class.recipes else {}
     defaults = {field.name: flag_values[field.name].value for field in dataclasses.fields(config_class)}
     recipe = {name: value for name, value in recipe.items() if name in defaults}  # which may be of several programs
-    return config_class(**defaults | recipe | given_flags(config_class, flag_values))
+    given = given_flags(config_class, flag_values)
+    values = defaults | recipe | given
+    return config_class(**fit(values, given) if fit else values)
 
 
 def given_flags(config_class, flag_values=flags.FLAGS):

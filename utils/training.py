@@ -71,6 +71,8 @@ def run(job, config, model_dir, strategy, do_train=True, do_eval=True):
     job.export(model, os.path.join(model_dir, "export"))
     cluster.wait_for_all(strategy)  # a worker that ends early would be missed by the others
     if not (do_eval and job.test):
+        if do_eval and cluster.current_task().is_chief:
+            print("there are no test examples: no result.json and no report.html are written.")
         return {}
     with records.explain_damage(job.record_sets):
         metrics = evaluate_finally(model, strategy, config, model_dir, job.test, job.class_names, job.create_unlabeled)

@@ -80,7 +80,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         peer = OnnxRuntime(flags.peer_python, flags.num_threads, folder) if flags.peer_python else None
         for max_length in (40, 128):
-            network = features.load_network(ENCODER, config_path, max_length, "mean", 0)
+            network = features.load_network(ENCODER, config_path, max_length, "mean", ())
             texts = create_texts(flags.num_texts * 40 // max_length, max_length, np.random.default_rng(max_length))
             ours, theirs, ratio, difference = compare(network, peer, texts, flags.num_rounds)
             print(f"up to {max_length} pieces: {ours:.1f} texts per second of a core", end="")

@@ -192,6 +192,12 @@ def test_an_array_file_of_objects_or_without_rows_is_refused(tmp_path):
         export.read_images(str(tmp_path / "number.npy"), 32)
 
 
+def test_a_file_of_several_arrays_is_no_file_of_images(tmp_path):
+    np.savez(tmp_path / "images.npz", images=colored_images(2))
+    with pytest.raises(ValueError, match=r"images\.npz: expected images as a \.npy file"):
+        export.read_images(str(tmp_path / "images.npz"), 32)
+
+
 # ---- damage ---------------------------------------------------------------------------------------------------------
 
 
@@ -199,6 +205,12 @@ def test_an_array_file_of_objects_or_without_rows_is_refused(tmp_path):
 def copied_export(tmp_path):
     export_random_model(tmp_path / "export")
     return tmp_path / "export"
+
+
+def test_half_of_a_copied_export_is_named(copied_export):
+    (copied_export / "dataset.json").unlink()
+    with pytest.raises(ValueError, match="export lacks dataset.json, .* copy the whole export folder"):
+        export.load(str(copied_export))
 
 
 @pytest.mark.parametrize(

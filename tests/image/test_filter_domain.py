@@ -299,6 +299,9 @@ def test_folders_that_do_not_fit_are_refused(empty_records, stand_in, tmp_path):
     pool, records = tmp_path / "pool.npy", empty_records
     with pytest.raises(ValueError, match="output_dir=.* is data_dir, whose unlabelled images stay: choose another one"):
         filter_pool(records, pool, records, 1)
+    shutil.copytree(empty_records, tmp_path / "old")
+    with pytest.raises(ValueError, match="output_dir=.*old holds records: delete it, or choose another --output_dir"):
+        filter_pool(records, pool, tmp_path / "old", 1)
     with pytest.raises(ValueError, match="holds no records: there is no .*dataset.json"):
         filter_pool(tmp_path, pool, tmp_path / "filtered", 1)
     shutil.copytree(empty_records, tmp_path / "other")

@@ -266,6 +266,16 @@ def test_training_wants_an_index_that_fits_the_files(data_dirs, tmp_path):
 # ---- which images are labelled --------------------------------------------------------------------------------------
 
 
+def test_hidden_folders_and_files_are_no_classes(data_dirs, tmp_path):
+    shutil.copytree(data_dirs["folders"], tmp_path, dirs_exist_ok=True)
+    image = next((tmp_path / "train" / SYNSETS[0]).iterdir())
+    for place in (".ipynb_checkpoints", f"{SYNSETS[1]}/.thumbnails", SYNSETS[2]):
+        (tmp_path / "train" / place).mkdir(exist_ok=True)
+        shutil.copy(image, tmp_path / "train" / place / f"{'._' * (place == SYNSETS[2])}copy.JPEG")
+    (tmp_path / "train/.empty").mkdir()
+    assert imagenet_index.write_index(str(tmp_path)) == imagenet_index.read_index(str(data_dirs["folders"]))
+
+
 def examples_of(num_shards, shard_size, num_classes=3, in_shards=True):
     num_images = num_shards * shard_size
     return imagenet.Examples(
@@ -274,6 +284,7 @@ def examples_of(num_shards, shard_size, num_classes=3, in_shards=True):
         labels=np.arange(num_images) % num_classes,
         kept_mask=np.arange(num_images) != 2,  # one cannot be decoded
         in_shards=in_shards,
+        files_sha256="",
     )
 
 
@@ -465,6 +476,23 @@ def test_a_run_on_shards_that_is_taken_up_again_equals_the_uninterrupted_one(dat
     names = [name for name in first.get_variable_to_shape_map() if name != "_CHECKPOINTABLE_OBJECT_GRAPH"]
     for name in names:
         np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), err_msg=name)
+
+
+def test_a_run_is_not_continued_on_other_images(data_dirs, tmp_path):
+    shutil.copytree(data_dirs["folders"], tmp_path / "data")
+    run_training(create_config(tmp_path / "data"), tmp_path / "run", do_eval=False)
+    (tmp_path / "data" / "train" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG").write_bytes(encode(draw_image(99)))
+    imagenet_index.write_index(str(tmp_path / "data"))
+    with pytest.raises(ValueError, match="a run of the same configuration on other labelled and unlabelled examples"):
+        run_training(create_config(tmp_path / "data"), tmp_path / "run")
+
+
+def test_a_file_that_is_gone_is_named(data_dirs, tmp_path):
+    shutil.copytree(data_dirs["folders"], tmp_path / "data")
+    path = tmp_path / "data" / "val" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG"
+    path.unlink()
+    with pytest.raises(ValueError, match=f"{path} was there when the data were prepared: prepare them again"):
+        run_training(create_config(tmp_path / "data"), tmp_path / "run")
 
 
 def check_accuracies(config, model_dir, result):

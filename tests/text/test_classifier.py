@@ -155,6 +155,31 @@ def test_unknown_setting_and_unknown_label_are_named(bert_dir, trained):
         classifier.evaluate(texts[:1], ["ugly"])
 
 
+def test_a_text_of_markup_alone_is_empty(bert_dir, tmp_path):
+    classifier = TextClassifier(bert_dir, str(tmp_path), **SETTINGS)
+    with pytest.raises(ValueError, match=r"texts\[1\] is empty: a labelled text must have words"):
+        classifier.fit(["good", "<br />"], ["good", "bad"])
+
+
+def test_a_loaded_classifier_only_predicts(trained, tmp_path):
+    trained[0].export(str(tmp_path / "exported"))
+    with pytest.raises(ValueError, match=r"a loaded classifier only predicts: train another TextClassifier\(model_dir"):
+        TextClassifier.load(str(tmp_path / "exported")).fit(["good", "bad"], ["good", "bad"])
+
+
+def test_there_must_be_examples_to_evaluate_on_and_labels_must_be_no_bytes(trained, bert_dir, tmp_path):
+    with pytest.raises(ValueError, match="no examples to evaluate on"):
+        trained[0].evaluate([], [])
+    with pytest.raises(ValueError, match="labels are bytes: expected numbers or strings"):
+        TextClassifier(bert_dir, str(tmp_path)).fit(["good", "bad"], [b"good", b"bad"])
+
+
+def test_fewer_steps_than_the_recipes_warm_up_can_be_asked_for_where_settings_are_chosen(bert_dir, tmp_path):
+    classifier = TextClassifier(bert_dir, str(tmp_path), recipe="finetune", settings="auto", train_steps=50)
+    config = classifier.create_config(4, task_name="csv", init_checkpoint=bert_dir)
+    assert config.train_steps == 50 and 0 < config.warmup_steps < 50
+
+
 def test_untrained_classifier_says_so(bert_dir):
     with pytest.raises(ValueError, match="not trained yet: call fit"):
         TextClassifier(bert_dir).predict(["a text"])

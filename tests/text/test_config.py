@@ -10,7 +10,13 @@ from text.config import Config, DataConfig, PreprocessConfig
 from utils import settings
 
 BERT = {"init_checkpoint": "data/bert"}
+BAG_OF_WORDS = {"model_name": "bag_of_words", "init_checkpoint": ""}
 CONTRADICTIONS = {
+    "layer_decay=0.5 would be without effect: trainable_layers=0": {"trainable_layers": 0, "layer_decay": 0.5},
+    "accumulation_parts=4 would be without effect": {"trainable_layers": 0, "accumulation_parts": 4},
+    "model_dropout=0.5 would be without effect": {"trainable_layers": 0, "model_dropout": 0.5},
+    "pooling=mean would be without effect: model_name=bag_of_words": BAG_OF_WORDS | {"pooling": "mean"},
+    "feature_layer=3 would be without effect": BAG_OF_WORDS | {"feature_layer": "3"},
     "model_name=bert needs bert_config_file, or init_checkpoint with such a file": {"init_checkpoint": ""},
     "model_name=transformer has its own size and no pre-trained weights: use bert": {"model_name": "transformer"},
     "train_batch_size=8: expected a multiple of accumulation_parts=3": {"accumulation_parts": 3},

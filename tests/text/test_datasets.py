@@ -432,6 +432,13 @@ def test_the_key_is_the_line_where_a_record_starts(tmp_path):
     assert [example.key for example in examples] == ["train/2", "train/5"]
 
 
+def test_a_header_of_positions_is_no_example(tmp_path):
+    """As pandas saves a table without names of columns."""
+    (tmp_path / "a.csv").write_text("0,1\nhello,1\n0,0\n")
+    found = list(tables.read_records(tables.Table(str(tmp_path / "a.csv"), "0", label="1")))
+    assert [(text, label) for _, text, _, label in found] == [("hello", "1"), ("0", "0")]
+
+
 def test_columns_of_a_file_without_header_are_given_by_position(tmp_path):
     source, examples = user_source(tmp_path, "5,x,good one\n3,y,bad one\n", text_column="2", label_column="0")
     assert examples == [Example("train/1", "good one", None, 1), Example("train/2", "bad one", None, 0)]

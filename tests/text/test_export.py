@@ -151,6 +151,19 @@ def test_a_new_process_needs_tensorflow_and_tensorflow_text_only(case, tmp_path)
     np.testing.assert_allclose(probabilities, case.loaded.predict_proba(case.texts, case.titles), rtol=1e-4, atol=1e-6)
 
 
+def test_half_of_a_character_is_left_out_as_in_training(case):
+    titles = ["red"] * 2 if case.titles else None
+    whole, half = case.loaded.predict_proba(["good film", "good \ud800film"], titles)
+    np.testing.assert_allclose(half, whole, rtol=1e-5)
+
+
+def test_a_model_of_features_is_told_from_one_of_texts(tmp_path):
+    for name in ("saved_model.pb", "features.json"):
+        (tmp_path / name).touch()
+    with pytest.raises(ValueError, match=f"{tmp_path} takes features, not texts: use FeatureClassifier.load"):
+        export.load(str(tmp_path))
+
+
 def test_a_folder_without_model_is_named(tmp_path):
     with pytest.raises(ValueError, match=rf"{tmp_path} holds no exported model: train first, with --do_train\."):
         export.load(str(tmp_path))

@@ -14,8 +14,9 @@ import pytest
 import tensorflow as tf
 
 from tests.programs import run_main
+from tests.text import small_bert
 from tests.text.small_run import MAX_LENGTH, run_preprocess, tiny_config, write_bert, write_user_records
-from text import export, features, input_pipeline, main, record_format, report, train
+from text import export, features, input_pipeline, main, record_format, report, states, train
 from text.models.bert import BertConfig, create_encoder
 from text.tokenization import read_vocab
 from utils import features as any_features
@@ -98,6 +99,21 @@ def test_kept_states_have_to_hold_the_layers_that_the_classifier_sees(config):
         create_encoder(*sizes, "mean", trainable_layers=1, feature_layers=(2, 4), from_states=True)
     network = create_encoder(*sizes, "mean", trainable_layers=2, feature_layers=(2, 4), from_states=True)
     assert network.output_shape == (None, 32)
+
+
+def test_weights_that_were_replaced_are_loaded_anew(bert_dir, tmp_path):
+    arguments = (str(tmp_path), f"{bert_dir}/config.json", MAX_LENGTH, "mean", ())
+    shutil.copytree(bert_dir, tmp_path, dirs_exist_ok=True)
+    text = [(np.arange(1, 9, dtype=np.int32), 0)]
+    network = features.load_network(*arguments)
+    assert features.load_network(*arguments) is network
+    lower = states.load_network(*arguments, 1, False)
+    before = features.compute_features(network, text), lower.get_weights()[0]
+    sizes = BertConfig.read(arguments[1])
+    small_bert.write_hugging_face(str(tmp_path), small_bert.create_weights(sizes, seed=1), sizes)
+    after = features.compute_features(features.load_network(*arguments), text)
+    assert not np.allclose(after, before[0])
+    assert not np.allclose(states.load_network(*arguments, 1, False).get_weights()[0], before[1])
 
 
 def test_stored_features_are_those_of_the_texts_in_their_order(config):

@@ -2,10 +2,15 @@
 
 import csv
 import os
+import types
 
 import numpy as np
 import pytest
+from PIL import Image
 
+import image.main
+import text.main
+from tests.programs import run_main
 from utils.predictions import write_predictions
 
 
@@ -57,6 +62,24 @@ def test_predictions_below_a_threshold_are_marked(tmp_path):
 def test_more_classes_than_there_are_cannot_be_named(tmp_path, top_k):
     with pytest.raises(ValueError, match=f"top_k={top_k}: expected 1 to 3, the number of classes."):
         write_predictions(str(tmp_path / "predictions.csv"), ["a"], PROBABILITIES[:1], ("x", "y", "z"), top_k=top_k)
+
+
+@pytest.mark.parametrize("program", [image.main, text.main])
+@pytest.mark.parametrize("flag", ["--top_k=4", "--predict_output={}/missing/predictions.csv"])
+def test_what_cannot_be_written_is_refused_before_anything_is_predicted(tmp_path, monkeypatch, program, flag):
+    def predict_proba(*_):
+        raise AssertionError("this would take hours")
+
+    facts = types.SimpleNamespace(class_names=["x", "y", "z"], image_size=8)
+    monkeypatch.setattr(
+        program.export, "load", lambda _: types.SimpleNamespace(facts=facts, predict_proba=predict_proba)
+    )
+    (tmp_path / "input.txt").write_text("good\n")
+    Image.new("RGB", (8, 8)).save(tmp_path / "input.png")
+    given = tmp_path / ("input.txt" if program is text.main else "input.png")
+    arguments = ["--do_predict", f"--model_dir={tmp_path}", f"--predict_input={given}", flag.format(tmp_path)]
+    with pytest.raises(SystemExit, match="top_k=4: expected 1 to 3|predictions.csv cannot be written"):
+        run_main(program, *arguments)
 
 
 def test_nothing_to_predict_is_an_empty_table(tmp_path):

@@ -62,7 +62,8 @@ def read_csv(path, columns, width, delimiter):
     for line, row in _read_csv_rows(path, delimiter):
         if positions is None:
             positions, width = find_columns(path, columns, row), width or len(row)
-            if not has_positions(columns):
+            # A header of numbers, as tables without names of columns are saved, has in each place that place.
+            if not has_positions(columns) or [row[position] for position in positions] == list(map(str, positions)):
                 continue
         if len(row) != width:
             raise ValueError(

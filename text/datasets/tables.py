@@ -184,8 +184,14 @@ def is_plain(path):
     return str(path).removesuffix(".gz").endswith(".txt")
 
 
+def check_text_column(text_column):
+    if not text_column:
+        raise ValueError("text_column='': expected the name of a column, or its position in a file without a header.")
+
+
 def read_texts(path, text_column, title_column):
     """The (text, title) pairs as written, of a table or of a .txt file."""
     if is_plain(path):
         return ((line.rstrip("\r\n"), "") for line in read_lines(path))
+    check_text_column(text_column)
     return ((text, title) for _, text, title, _ in read_records(Table(path, text_column, title_column)))
