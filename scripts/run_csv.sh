@@ -23,7 +23,7 @@ source scripts/lib_draws.sh
 
 if [[ -z ${RECIPE:-} ]]; then
   gpus='import tensorflow as tf; print(len(tf.config.list_physical_devices("GPU")))'
-  if [[ $(python -c "$gpus" 2> /dev/null) == 0 ]]; then RECIPE=frozen; else RECIPE=finetune; fi
+  if [[ $(python -c "$gpus" 2> /dev/null) =~ [1-9] ]]; then RECIPE=finetune; else RECIPE=frozen; fi
 fi
 records=(--recipe="$RECIPE" --task_name=csv --data_dir=data/csv --sup_size="${SUP_SIZE:?}" --dev_size="${DEV_SIZE:-0}")
 records+=(--max_seq_length="${MAX_SEQ_LENGTH:-128}" --init_checkpoint="${ENCODER:-e5-small}")

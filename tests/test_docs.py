@@ -115,7 +115,7 @@ def calls_of(root):
                 subprocess.run(
                     ["bash", "-c", command], cwd=root.path, env=root.environment, check=True, capture_output=True
                 )
-        lines = [line.split("\037")[:-1] for line in calls.read_text().split("\n") if line]
+        lines = [line.split("\037")[:-1] for line in calls.read_text().split("\n") if line.startswith("-m")]
         return [SimpleNamespace(module=line[1], arguments=line[2:]) for line in lines if "--help" not in line]
 
     return run

@@ -300,6 +300,7 @@ def test_folders_that_do_not_fit_are_refused(empty_records, stand_in, tmp_path):
     with pytest.raises(ValueError, match="output_dir=.* is data_dir, whose unlabelled images stay: choose another one"):
         filter_pool(records, pool, records, 1)
     shutil.copytree(empty_records, tmp_path / "old")
+    (tmp_path / "old" / "unsup").mkdir(exist_ok=True)
     with pytest.raises(ValueError, match="output_dir=.*old holds records: delete it, or choose another --output_dir"):
         filter_pool(records, pool, tmp_path / "old", 1)
     with pytest.raises(ValueError, match="holds no records: there is no .*dataset.json"):

@@ -452,12 +452,15 @@ def run_training(config, model_dir, **options):
     return train.train_and_evaluate(config, str(model_dir), create_strategy("one_device"), **options)
 
 
+SHORT = {"train_steps": 2, "save_steps": 1, "log_steps": 1, "eval_steps": 2}
+
+
 @pytest.mark.slow
 def test_a_run_on_shards_that_is_taken_up_again_equals_the_uninterrupted_one(data_dirs, tmp_path, monkeypatch):
     config = create_config(
         data_dirs["shards"],
         **{"aug_ops": "randaugment", "label_fraction": 0.4, "lr_schedule": "steps", "ema_decay": 0.0},
-        **{"train_steps": 2, "save_steps": 1, "log_steps": 1, "eval_steps": 2},
+        **SHORT,
     )
     result = run_training(config, tmp_path / "whole")
     assert result["sup_size"] == 10  # two shards of five
@@ -478,21 +481,23 @@ def test_a_run_on_shards_that_is_taken_up_again_equals_the_uninterrupted_one(dat
         np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), err_msg=name)
 
 
+@pytest.mark.slow
 def test_a_run_is_not_continued_on_other_images(data_dirs, tmp_path):
     shutil.copytree(data_dirs["folders"], tmp_path / "data")
-    run_training(create_config(tmp_path / "data"), tmp_path / "run", do_eval=False)
+    run_training(create_config(tmp_path / "data", **SHORT), tmp_path / "run", do_eval=False)
     (tmp_path / "data" / "train" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG").write_bytes(encode(draw_image(99)))
     imagenet_index.write_index(str(tmp_path / "data"))
     with pytest.raises(ValueError, match="a run of the same configuration on other labelled and unlabelled examples"):
-        run_training(create_config(tmp_path / "data"), tmp_path / "run")
+        run_training(create_config(tmp_path / "data", **SHORT), tmp_path / "run")
 
 
+@pytest.mark.slow
 def test_a_file_that_is_gone_is_named(data_dirs, tmp_path):
     shutil.copytree(data_dirs["folders"], tmp_path / "data")
     path = tmp_path / "data" / "val" / SYNSETS[0] / f"{SYNSETS[0]}_0.JPEG"
     path.unlink()
     with pytest.raises(ValueError, match=f"{path} was there when the data were prepared: prepare them again"):
-        run_training(create_config(tmp_path / "data"), tmp_path / "run")
+        run_training(create_config(tmp_path / "data", **SHORT), tmp_path / "run")
 
 
 def check_accuracies(config, model_dir, result):
