@@ -10,8 +10,8 @@
 # TensorFlow, the processor and the number of cores of the runs in results/, digits are expected to agree to the digit;
 # else means may differ by the tolerance of the experiment. --new leaves out the runs that results/ has already, and --add
 # adds what is new to it; `python -m utils.results write` makes the tables and plots of the documents from there.
-# Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes four hours of a core that computes in
-# bfloat16 and six or more of others, everything else some more.
+# Hardware: two CPU cores; CIFAR-10, which needs scripts/download_cifar10.sh, takes nine hours of a core that computes in
+# bfloat16 and fourteen or more of others, everything else about as long.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 source scripts/lib_setup.sh
