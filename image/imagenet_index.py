@@ -200,21 +200,12 @@ def _existing(data_dir, names):
 
 def _find_images(data_dir, folder):
     """Sorted paths, relative to data_dir, of the image files anywhere below one of its folders."""
-    found = []
-    for parent, _, names in tf.io.gfile.walk(os.path.join(data_dir, folder)):
-        parent = os.path.relpath(parent, data_dir) if "://" not in parent else parent[len(data_dir) :].strip("/")
-        if not _is_hidden(parent):
-            names = [name for name in names if name.lower().endswith(IMAGE_ENDINGS) and not _is_hidden(name)]
-            found += [os.path.join(parent, name) for name in names]
+    paths = image_files.list_files(os.path.join(data_dir, folder))
+    found = [path[len(data_dir) :].lstrip("/") for path in paths if path.lower().endswith(IMAGE_ENDINGS)]
     if not found:
         endings = ", ".join(IMAGE_ENDINGS)
         raise ValueError(f"{os.path.join(data_dir, folder)} has no image files ({endings}) and no shards.")
     return sorted(os.path.normpath(name) for name in found)
-
-
-def _is_hidden(path):
-    """Whether it is, or is in, what programs keep beside the images, such as .ipynb_checkpoints and ._n01.JPEG."""
-    return any(part.startswith(".") and part not in (".", "..") for part in path.split(os.sep))
 
 
 def _class_of(name):
@@ -232,7 +223,7 @@ def find_class_folders(data_dir, file_names):
         )
     class_names = sorted({_class_of(name) for name in file_names["train"]})
     _, folders, _ = next(files.walk(os.path.join(data_dir, "train")))
-    without = sorted(name for name in set(folders) - set(class_names) if not _is_hidden(name))
+    without = sorted(name for name in set(folders) - set(class_names) if not name.startswith("."))
     if without or len(class_names) < 2:
         found = f"{without[0]!r} has none" if without else f"there is {class_names[0]!r} alone"
         raise ValueError(f"{data_dir}/train: expected two folders of classes or more, with images in each; {found}.")

@@ -25,8 +25,8 @@ from utils import cli, results
 FLAGS = flags.FLAGS
 OUTPUT = "runs/small"
 PREPARE_LOG = f"{OUTPUT}/prepare.log"
-# How a command ends that somebody stopped, itself or in a shell; other signals are failures.
-STOPPED = {sign for number in (signal.SIGINT, signal.SIGTERM) for sign in (-number, 128 + number)}
+# Codes of a command that somebody stopped: its own, and those of a shell around it. Other signals are failures.
+STOPPED = (-signal.SIGINT, -signal.SIGTERM, 128 + signal.SIGINT, 128 + signal.SIGTERM)
 
 
 class Plan(NamedTuple):

@@ -365,10 +365,10 @@ def format_ratio(error, baseline):
 
 
 def describe_gains(gains):
-    ahead, behind = (sum(sign * gain > 1e-9 for gain in gains) for sign in (1, -1))
+    ahead = sum(gain > 1e-9 for gain in gains)
     if len(gains) == 1:
         points = f"{abs(gains[0]):.1f} points {'ahead' if ahead else 'behind'}"
-        return f"{points if ahead or behind else 'equal'}, one draw"
+        return f"{points if abs(gains[0]) > 1e-9 else 'equal'}, one draw"
     mean = f"{format_points(statistics.fmean(gains))} on average"
     mean += " (95 % interval {} to {})".format(*map(format_points, mean_interval(gains)))
     if ahead == len(gains):
